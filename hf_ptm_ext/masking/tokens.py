@@ -1,0 +1,130 @@
+"""Token selection: masked-language-model positions drawn one token at a time (Devlin et al. 2019, RoBERTa).
+
+bernoulli   every candidate is selected independently with probability p (RoBERTa, upstream's collator);
+            a row of n candidates stays empty with probability (1 - p)^n unless `at_least_one`
+exact       a uniformly random subset of k candidates a sequence, k from `masking.budget` (BERT)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ._checks import check_probability, check_same_shape
+from .order import rank_within_groups, shuffled_within_groups
+
+
+def bernoulli_items(
+    groups: np.ndarray, num_groups: int, probability: float, rng: np.random.Generator, at_least_one: bool = False
+) -> np.ndarray:
+    """Select items independently; items may be tokens, words or any other unit.
+
+    Args:
+        groups: Sequence each item belongs to, int in [0, num_groups), `(num_items,)`.
+        num_groups: Number of sequences.
+        probability: Probability of each item.
+        rng: Source of randomness.
+        at_least_one: Give a sequence that came out empty one uniformly drawn item of its own.
+
+    Returns:
+        Boolean `(num_items,)`.
+
+    Raises:
+        TypeError: If `probability` is not a number.
+        ValueError: If `probability` is outside [0, 1].
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> bernoulli_items(np.array([0, 0, 1]), 2, 0.0, rng, at_least_one=True).sum()
+        np.int64(2)
+    """
+    check_probability("probability", probability)
+    chosen = rng.random(len(groups), dtype=np.float32) < probability
+    if at_least_one:
+        empty = np.bincount(groups[chosen], minlength=num_groups) == 0
+        items = np.flatnonzero(empty[groups])
+        if len(items):
+            order = items[shuffled_within_groups(groups[items], num_groups, rng)]
+            chosen[order[rank_within_groups(groups[order]) == 0]] = True
+    return chosen
+
+
+def bernoulli_tokens(
+    candidates: np.ndarray,
+    probability: float,
+    rng: np.random.Generator,
+    at_least_one: bool = False,
+    groups: tuple[np.ndarray, int] | None = None,
+) -> np.ndarray:
+    """Select every candidate token independently.
+
+    Args:
+        candidates: Boolean `(batch, seq_len)`.
+        probability: Probability of each candidate (BERT: 0.15).
+        rng: Source of randomness.
+        at_least_one: Never leave a sequence that has candidates without a selected token.
+        groups: What counts as a sequence, from `sequence_groups`; None means the row.
+
+    Returns:
+        Boolean `(batch, seq_len)`.
+
+    Raises:
+        TypeError: If `probability` is not a number.
+        ValueError: If `probability` is outside [0, 1].
+
+    Example:
+        >>> bernoulli_tokens(np.array([[False, True, True]]), 1.0, np.random.default_rng(0)).astype(int)
+        array([[0, 1, 1]])
+    """
+    positions, item_groups, num_groups = _items(candidates, groups)
+    selected = np.zeros(candidates.size, dtype=bool)
+    selected[positions] = bernoulli_items(item_groups, num_groups, probability, rng, at_least_one)
+    return selected.reshape(candidates.shape)
+
+
+def exact_tokens(
+    candidates: np.ndarray,
+    budget: np.ndarray,
+    rng: np.random.Generator,
+    groups: tuple[np.ndarray, int] | None = None,
+) -> np.ndarray:
+    """Select a fixed number of candidate tokens in each sequence, every subset equally likely.
+
+    Args:
+        candidates: Boolean `(batch, seq_len)`.
+        budget: Number of tokens of each sequence, int `(num_groups,)`; all candidates where it exceeds their number.
+        rng: Source of randomness.
+        groups: What counts as a sequence, from `sequence_groups`; None means the row.
+
+    Returns:
+        Boolean `(batch, seq_len)`.
+
+    Raises:
+        ValueError: If `budget` has not one entry per sequence.
+
+    Example:
+        >>> exact_tokens(np.ones((2, 9), dtype=bool), np.array([3, 1]), np.random.default_rng(0)).sum(axis=1)
+        array([3, 1])
+    """
+    positions, item_groups, num_groups = _items(candidates, groups)
+    if len(budget) != num_groups:
+        raise ValueError(f"`budget` must have one entry per sequence, {num_groups}, got {len(budget)}.")
+    order = shuffled_within_groups(item_groups, num_groups, rng)
+    # Groups are contiguous after the shuffle: their sizes say where each begins.
+    sizes = np.bincount(item_groups, minlength=num_groups)
+    rank = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    chosen = order[rank < np.repeat(budget, sizes)]
+    selected = np.zeros(candidates.size, dtype=bool)
+    selected[positions[chosen]] = True
+    return selected.reshape(candidates.shape)
+
+
+def _items(candidates: np.ndarray, groups: tuple[np.ndarray, int] | None) -> tuple[np.ndarray, np.ndarray, int]:
+    """Flat positions of the candidates, the group of each, the number of groups."""
+    positions = np.flatnonzero(candidates)
+    if groups is None:
+        return positions, positions // max(candidates.shape[1], 1), candidates.shape[0]
+    index, num_groups = groups
+    check_same_shape("groups", index, "candidates", candidates)
+    if len(index) and index.strides[-1] == 0:  # rows as groups, broadcast: no need to materialise them
+        return positions, index[:, 0].take(positions // candidates.shape[1]), num_groups
+    return positions, index.ravel()[positions], num_groups
