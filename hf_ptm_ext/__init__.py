@@ -1,5 +1,38 @@
-"""hf_ptm_ext: the pre-trained-model systems that transformers never shipped, as plugins of its Auto classes."""
+"""hf_ptm_ext: the pre-trained-model systems that transformers never shipped, as plugins of its Auto classes.
 
+Importing the package registers its families with `AutoConfig`, `AutoModel`, ... and costs next to nothing: names are
+imported on first use.
+"""
+
+import importlib
+from typing import Any
+
+from .registration import FAMILIES, register
 from .version import __version__
 
-__all__ = ["__version__"]
+register()
+
+_COLLATORS = (
+    "DataCollatorForMaskedLanguageModeling",
+    "DataCollatorForSpanMasking",
+    "DataCollatorForWholeWordMasking",
+)
+# public name -> module that defines it
+_EXPORTS = {name: "hf_ptm_ext.collators" for name in _COLLATORS}
+for _family in FAMILIES:
+    _EXPORTS[_family.config] = _family.module("configuration")
+    _EXPORTS.update(dict.fromkeys(_family.models.values(), _family.module("modeling")))
+
+__all__ = ["__version__", *sorted(_EXPORTS)]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_EXPORTS[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

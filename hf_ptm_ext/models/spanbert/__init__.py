@@ -1,0 +1,1 @@
+"""SpanBERT: BERT pre-trained on contiguous masked spans with a span boundary objective."""

@@ -1,0 +1,232 @@
+# Generated from models/canonical/encoder_canonical.py by scripts/sync_copies.py: change that file, not this one.
+"""The canonical BERT block: post-LayerNorm self-attention and feed-forward layers under BERT's state-dict names.
+
+What differs from upstream's BERT block:
+
+* query, key and value are one matrix product at run time whenever the three are plain `nn.Linear` modules; the state
+  dict keeps three. As soon as one of them is wrapped, hooked, quantised or parametrised (LoRA, capture hooks), each
+  runs as the module it is, so nothing attached to it is bypassed.
+* no cross-attention, no cache, no buffers: what a mask or a position needs is computed in the graph from shapes.
+
+Layers know nothing of masks or packing: the family's model builds the mask (see `modeling_<family>.py`).
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+from transformers.activations import ACT2FN
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+
+def eager_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Plain softmax attention, the naive reference of the other implementations.
+
+    Args:
+        module: the attention module, for its `training` flag.
+        query, key, value: `(batch, heads, seq_len, head_dim)`.
+        attention_mask: additive, broadcastable to `(batch, heads, seq_len, seq_len)`, or `None`.
+        scaling: factor of the scores.
+        dropout: probability of dropping an attention weight.
+        kwargs: ignored; other implementations read them.
+
+    Returns:
+        The context `(batch, seq_len, heads, head_dim)` and the weights `(batch, heads, seq_len, seq_len)`.
+    """
+    scores = torch.matmul(query, key.transpose(2, 3)) * scaling
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    weights = nn.functional.softmax(scores, dim=-1)
+    weights = nn.functional.dropout(weights, p=dropout, training=module.training)
+    return torch.matmul(weights, value).transpose(1, 2), weights
+
+
+def is_plain_linear(module: nn.Module) -> bool:
+    """Whether calling `module` is exactly `F.linear` on its own weight and bias, with nothing attached to it."""
+    return (
+        type(module) is nn.Linear
+        and not module._forward_hooks
+        and not module._forward_pre_hooks
+    )
+
+
+class SpanBertSelfAttention(nn.Module):
+    """Multi-head self-attention with separate query, key and value parameters, fused at run time where that is exact."""
+
+    def __init__(self, config, layer_idx: int):
+        super().__init__()
+        self.config = config
+        self.layer_idx = layer_idx
+        self.num_attention_heads = config.num_attention_heads
+        self.attention_head_size = config.hidden_size // config.num_attention_heads
+        self.scaling = self.attention_head_size**-0.5
+        self.is_causal = False
+
+        self.query = nn.Linear(config.hidden_size, config.hidden_size)
+        self.key = nn.Linear(config.hidden_size, config.hidden_size)
+        self.value = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
+
+    def project(
+        self, hidden_states: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Query, key and value, each `(batch, seq_len, hidden)`."""
+        modules = (self.query, self.key, self.value)
+        if all(is_plain_linear(module) for module in modules):
+            weight = torch.cat([module.weight for module in modules])
+            bias = torch.cat([module.bias for module in modules])
+            return nn.functional.linear(hidden_states, weight, bias).chunk(3, dim=-1)
+        return (
+            self.query(hidden_states),
+            self.key(hidden_states),
+            self.value(hidden_states),
+        )
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        **kwargs,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Attend.
+
+        Args:
+            hidden_states: `(batch, seq_len, hidden)`.
+            attention_mask: what the configured attention implementation takes, or `None`.
+            kwargs: passed on to the attention implementation.
+
+        Returns:
+            The context `(batch, seq_len, hidden)` and the weights (`None` unless eager).
+        """
+        input_shape = hidden_states.shape[:-1]
+        query, key, value = (
+            part.reshape(
+                *input_shape, self.num_attention_heads, self.attention_head_size
+            ).transpose(1, 2)
+            for part in self.project(hidden_states)
+        )
+        attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
+            self.config._attn_implementation, eager_attention_forward
+        )
+        context, weights = attention(
+            self,
+            query,
+            key,
+            value,
+            attention_mask,
+            dropout=self.dropout.p if self.training else 0.0,
+            scaling=self.scaling,
+            **kwargs,
+        )
+        return context.reshape(*input_shape, -1), weights
+
+
+class SpanBertSelfOutput(nn.Module):
+    """Projection, dropout, residual and LayerNorm after attention or after the feed-forward expansion."""
+
+    def __init__(self, config, input_size: int):
+        super().__init__()
+        self.dense = nn.Linear(input_size, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(
+        self, hidden_states: torch.Tensor, residual: torch.Tensor
+    ) -> torch.Tensor:
+        """`LayerNorm(dropout(dense(hidden_states)) + residual)`, `(batch, seq_len, hidden)`."""
+        return self.LayerNorm(self.dropout(self.dense(hidden_states)) + residual)
+
+
+class SpanBertAttention(nn.Module):
+    """Self-attention with its output block (`attention.self`, `attention.output` in the state dict)."""
+
+    def __init__(self, config, layer_idx: int):
+        super().__init__()
+        self.self = SpanBertSelfAttention(config, layer_idx)
+        self.output = SpanBertSelfOutput(config, config.hidden_size)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        **kwargs,
+    ) -> torch.Tensor:
+        """Attention block output `(batch, seq_len, hidden)`."""
+        context, _ = self.self(hidden_states, attention_mask, **kwargs)
+        return self.output(context, hidden_states)
+
+
+class SpanBertIntermediate(nn.Module):
+    """The feed-forward expansion: dense and activation."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.intermediate_act_fn = ACT2FN[config.hidden_act]
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """`(batch, seq_len, hidden)` to `(batch, seq_len, intermediate_size)`."""
+        return self.intermediate_act_fn(self.dense(hidden_states))
+
+
+class SpanBertLayer(GradientCheckpointingLayer):
+    """One post-LayerNorm transformer layer; returns one tensor."""
+
+    def __init__(self, config, layer_idx: int):
+        super().__init__()
+        self.attention = SpanBertAttention(config, layer_idx)
+        self.intermediate = SpanBertIntermediate(config)
+        self.output = SpanBertSelfOutput(config, config.intermediate_size)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        **kwargs,
+    ) -> torch.Tensor:
+        """Layer output `(batch, seq_len, hidden)`."""
+        attended = self.attention(hidden_states, attention_mask, **kwargs)
+        return self.output(self.intermediate(attended), attended)
+
+
+class SpanBertEncoder(nn.Module):
+    """The stack of layers (`encoder.layer.i` in the state dict)."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.layer = nn.ModuleList(
+            [SpanBertLayer(config, index) for index in range(config.num_hidden_layers)]
+        )
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        **kwargs,
+    ) -> torch.Tensor:
+        """Output of the last layer `(batch, seq_len, hidden)`."""
+        for layer in self.layer:
+            hidden_states = layer(hidden_states, attention_mask, **kwargs)
+        return hidden_states
+
+
+class SpanBertPooler(nn.Module):
+    """BERT's pooler: dense and tanh over the state of a sequence's first token."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, first_token_states: torch.Tensor) -> torch.Tensor:
+        """`(..., hidden)` to `(..., hidden)`."""
+        return torch.tanh(self.dense(first_token_states))

@@ -1,0 +1,242 @@
+# Generated from models/canonical/heads_canonical.py by scripts/sync_copies.py: change that file, not this one.
+"""Vocabulary heads that compute logits only where a label is, and the losses of the usual heads.
+
+A masked-language-model step labels some 15 % of its tokens; computing the vocabulary logits there alone gives the same
+loss for a fraction of the time and memory. Every loss here is a sum over labelled targets divided by a count, where the
+count is the caller's `num_items_in_batch` if given (exact under gradient accumulation) and otherwise the batch's own;
+with no target at all the loss is 0 with a gradient graph, never NaN.
+"""
+
+import inspect
+
+import torch
+from torch import nn
+from transformers.activations import ACT2FN
+
+# Rows of vocabulary logits alive at once while sums are accumulated for evaluation: 128 rows of 30,000 are 15 MB.
+EVALUATION_CHUNK = 128
+
+
+class SpanBertPredictionHeadTransform(nn.Module):
+    """BERT's dense, activation and LayerNorm in front of the vocabulary projection."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.transform_act_fn = ACT2FN[config.hidden_act]
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """`(..., hidden)` to `(..., hidden)`."""
+        return self.LayerNorm(self.transform_act_fn(self.dense(hidden_states)))
+
+
+class SpanBertLMPredictionHead(nn.Module):
+    """BERT's masked-language-model head; the decoder's weight is tied to the word embeddings, its bias to `bias`."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.transform = SpanBertPredictionHeadTransform(config)
+        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """`(..., hidden)` to `(..., vocab_size)`."""
+        return self.decoder(self.transform(hidden_states))
+
+
+def select_labelled(
+    hidden_states: torch.Tensor,
+    labels: torch.Tensor,
+    label_positions: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Pick the states and labels that a loss needs.
+
+    Args:
+        hidden_states: `(batch, seq_len, hidden)`.
+        labels: `(batch, seq_len)`, -100 where there is none.
+        label_positions: `(batch, budget)` positions within the row that cover every label; spare slots point at
+            positions labelled -100. Fixed shapes: nothing depends on the data. Without it the labelled positions are
+            looked up, except while compiling, where a data-dependent shape would break the graph and all positions
+            are kept.
+
+    Returns:
+        States `(targets, hidden)` and labels `(targets,)`, in row order.
+    """
+    flat_states = hidden_states.reshape(-1, hidden_states.shape[-1])
+    flat_labels = labels.reshape(-1)
+    if label_positions is not None:
+        rows = torch.arange(labels.shape[0], device=labels.device)[:, None]
+        index = (rows * labels.shape[1] + label_positions).reshape(-1)
+    elif torch.compiler.is_compiling():
+        return flat_states, flat_labels
+    else:
+        index = (flat_labels != -100).nonzero().squeeze(-1)
+    return flat_states.index_select(0, index), flat_labels.index_select(0, index)
+
+
+def summed_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Sum of token cross entropies in float32; targets of -100 add nothing.
+
+    Args:
+        logits: `(targets, classes)`.
+        targets: `(targets,)`.
+    """
+    return nn.functional.cross_entropy(
+        logits.float(), targets, ignore_index=-100, reduction="sum"
+    )
+
+
+def count_targets(targets: torch.Tensor) -> torch.Tensor:
+    """Number of targets that are not -100, as a tensor (no synchronisation with the device)."""
+    return (targets != -100).sum()
+
+
+def mean_over_targets(
+    loss_sum: torch.Tensor,
+    targets: torch.Tensor,
+    num_items_in_batch: torch.Tensor | int | None = None,
+) -> torch.Tensor:
+    """Divide a summed loss by `num_items_in_batch`, or by the number of targets (at least 1)."""
+    if num_items_in_batch is None:
+        return loss_sum / count_targets(targets).clamp(min=1)
+    if torch.is_tensor(num_items_in_batch):
+        num_items_in_batch = num_items_in_batch.to(loss_sum.device)
+    return loss_sum / num_items_in_batch
+
+
+def classification_loss(
+    logits: torch.Tensor,
+    labels: torch.Tensor,
+    num_items_in_batch: torch.Tensor | int | None = None,
+) -> torch.Tensor:
+    """Mean cross entropy of class logits `(..., classes)` against integer labels `(...)`, -100 ignored."""
+    targets = labels.reshape(-1)
+    return mean_over_targets(
+        summed_cross_entropy(logits.reshape(-1, logits.shape[-1]), targets),
+        targets,
+        num_items_in_batch,
+    )
+
+
+def problem_type_loss(
+    config,
+    logits: torch.Tensor,
+    labels: torch.Tensor,
+    num_items_in_batch: torch.Tensor | int | None = None,
+) -> torch.Tensor:
+    """Upstream's sequence-classification loss: regression, single-label or multi-label, guessed once from the labels.
+
+    Args:
+        config: its `problem_type` decides; `None` is replaced by the guess (one label: regression; integer labels:
+            single label; else multi-label).
+        logits: `(batch, num_labels)` or, packed, `(batch, sequences, num_labels)`.
+        labels: class ids or float targets of the matching shape.
+        num_items_in_batch: the denominator over a whole accumulated batch.
+    """
+    if config.problem_type is None:
+        if config.num_labels == 1:
+            config.problem_type = "regression"
+        elif labels.dtype in (torch.long, torch.int):
+            config.problem_type = "single_label_classification"
+        else:
+            config.problem_type = "multi_label_classification"
+
+    if config.problem_type == "single_label_classification":
+        return classification_loss(logits, labels, num_items_in_batch)
+    if config.problem_type == "regression":
+        loss_sum = nn.functional.mse_loss(
+            logits.reshape(labels.shape), labels.to(logits.dtype), reduction="sum"
+        )
+    elif config.problem_type == "multi_label_classification":
+        loss_sum = nn.functional.binary_cross_entropy_with_logits(
+            logits, labels.to(logits.dtype), reduction="sum"
+        )
+    else:
+        raise ValueError(
+            "`problem_type` must be regression, single_label_classification or multi_label_classification, "
+            f"got {config.problem_type!r}."
+        )
+    return mean_over_targets(loss_sum, labels, num_items_in_batch)
+
+
+def span_extraction_loss(
+    start_logits: torch.Tensor,
+    end_logits: torch.Tensor,
+    start_positions: torch.Tensor,
+    end_positions: torch.Tensor,
+) -> torch.Tensor:
+    """Mean of the start and end cross entropies; positions outside the input are ignored.
+
+    Args:
+        start_logits, end_logits: `(batch, seq_len)`.
+        start_positions, end_positions: `(batch,)` or `(batch, 1)`.
+    """
+    seq_len = start_logits.shape[1]
+    losses = []
+    for logits, positions in (
+        (start_logits, start_positions),
+        (end_logits, end_positions),
+    ):
+        positions = positions.reshape(-1)
+        inside = (positions >= 0) & (positions < seq_len)
+        losses.append(classification_loss(logits, torch.where(inside, positions, -100)))
+    return (losses[0] + losses[1]) / 2
+
+
+@torch.no_grad()
+def target_sums(
+    head: nn.Module, states: torch.Tensor, targets: torch.Tensor
+) -> torch.Tensor:
+    """Sums for evaluation, a chunk of targets at a time so that no large logits tensor ever exists.
+
+    Args:
+        head: maps states `(n, ...)` to logits `(n, classes)`.
+        states: `(targets, ...)`, the head's input.
+        targets: `(targets,)`, -100 adds nothing.
+
+    Returns:
+        Float64 tensor `[sum of cross entropies, correct predictions, number of targets]`.
+    """
+    sums = torch.zeros(3, dtype=torch.float64, device=targets.device)
+    for chunk_states, chunk_targets in zip(
+        states.split(EVALUATION_CHUNK), targets.split(EVALUATION_CHUNK), strict=True
+    ):
+        logits = head(chunk_states)
+        valid = chunk_targets != -100
+        sums[0] += summed_cross_entropy(logits, chunk_targets)
+        sums[1] += ((logits.argmax(-1) == chunk_targets) & valid).sum()
+        sums[2] += valid.sum()
+    return sums
+
+
+class _NotALabelName(str):
+    """A parameter name in which `"label" in name` is false; equal to and hashed like the plain string."""
+
+    __slots__ = ()
+
+    def __contains__(self, key: object) -> bool:
+        return False
+
+
+def with_optional_labels(*names: str):
+    """Class decorator: keep `Trainer` from taking these arguments of `forward` for required targets.
+
+    `Trainer` collects every argument of `forward` whose name contains "label" and computes an evaluation loss only if
+    all of them are in the batch; `label_positions`, say, would silence the loss of every batch without it. The names
+    stay in the signature, so that their columns are not dropped.
+    """
+
+    def decorate(cls):
+        signature = inspect.signature(cls.forward)
+        cls.forward.__signature__ = signature.replace(
+            parameters=[
+                parameter.replace(name=_NotALabelName(name))
+                if name in names
+                else parameter
+                for name, parameter in signature.parameters.items()
+            ]
+        )
+        return cls
+
+    return decorate

@@ -1,0 +1,1147 @@
+"""SpanBERT (Joshi et al. 2020, https://arxiv.org/abs/1907.10529; reference code facebookresearch/SpanBERT).
+
+The encoder is BERT's, post-LayerNorm, bit for bit. What SpanBERT adds is the span boundary objective: a masked span is
+predicted from the states of the two tokens around it and from the position within the span,
+
+    y_i = LN(gelu(W2 LN(gelu(W1 [h_left; h_right; p_i] + b1)) + b2)),    logits_i = y_i E^T + c
+
+with E the word embeddings (tied) and c a bias of its own. The pre-training loss is
+
+    sum CE(mlm) / N_mlm + w * sum CE(sbo) / (N_sbo + 1) [+ mean CE(nsp)]
+
+where the + 1 is the reference code's. Next-sentence prediction is off by default: SpanBERT trains on single segments.
+
+What differs from upstream's BERT: rows may be packed (`sequence_ids`); positions start at the first real token, so left
+padding changes nothing; vocabulary logits are computed only where a label is while training; there are no buffers.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import initialization as init
+from transformers.masking_utils import create_bidirectional_mask
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPooling,
+    MaskedLMOutput,
+    MultipleChoiceModelOutput,
+    QuestionAnsweringModelOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
+from transformers.modeling_utils import PreTrainedModel
+from transformers.utils import ModelOutput, logging
+from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
+from transformers.utils.output_capturing import capture_outputs
+
+from .configuration_spanbert import AUTO_MAP, HF_PTM_EXT_VERSION, SpanBertConfig
+from .encoder_spanbert import SpanBertEncoder, SpanBertLayer, SpanBertPooler, SpanBertSelfAttention
+from .heads_spanbert import (
+    SpanBertLMPredictionHead,
+    classification_loss,
+    count_targets,
+    mean_over_targets,
+    problem_type_loss,
+    select_labelled,
+    span_extraction_loss,
+    summed_cross_entropy,
+    target_sums,
+    with_optional_labels,
+)
+
+logger = logging.get_logger(__name__)
+
+# Names found in files of older tools: a DataParallel wrapper's prefix, the fairseq wrapper's, TensorFlow's LayerNorm
+# names in the boundary head (upstream renames those of the other LayerNorms itself).
+LEGACY_KEYS = {
+    r"^module\.": "",
+    r"^decoder\.(bert\.|cls\.)": r"\1",
+    r"(layer_norm[12])\.gamma$": r"\1.weight",
+    r"(layer_norm[12])\.beta$": r"\1.bias",
+}
+
+
+def position_ids_of(
+    input_shape: torch.Size,
+    device: torch.device,
+    attention_mask: torch.Tensor | None = None,
+    sequence_ids: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Positions counted from the first token of the own sequence.
+
+    Args:
+        input_shape: `(batch, seq_len)`.
+        device: where the positions are made.
+        attention_mask: `(batch, seq_len)`; leading zeros (left padding) shift the count.
+        sequence_ids: `(batch, seq_len)`; the count restarts where the id changes.
+
+    Returns:
+        `(batch, seq_len)`, or `(1, seq_len)` if all rows are alike.
+    """
+    positions = torch.arange(input_shape[1], device=device)[None]
+    if sequence_ids is not None:
+        starts = torch.ones_like(sequence_ids, dtype=torch.bool)
+        starts[:, 1:] = sequence_ids[:, 1:] != sequence_ids[:, :-1]
+        return positions - torch.where(starts, positions, 0).cummax(dim=1).values
+    if attention_mask is not None and attention_mask.dim() == 2:
+        padding = attention_mask.to(torch.bool).to(torch.int8).argmax(dim=1, keepdim=True)
+        return (positions - padding).clamp(min=0)
+    return positions
+
+
+def visible_function(
+    attention_mask: torch.Tensor | None, sequence_ids: torch.Tensor | None
+) -> Callable[[Any, Any, Any, Any], torch.Tensor]:
+    """Mask function: whether query `q` may look at key `kv`.
+
+    Packed rows: both belong to one sequence, so padding sees padding and no query is without a key. Padded rows: the
+    key is a real token; in a row without any, everything sees everything, as under the reference's constant bias.
+    """
+    if sequence_ids is not None:
+        ids = sequence_ids if attention_mask is None else sequence_ids * attention_mask.to(sequence_ids.dtype)
+        return lambda batch, head, q, kv: ids[batch, q] == ids[batch, kv]
+    real = attention_mask.to(torch.bool)
+    real = real | ~real.any(dim=1, keepdim=True)
+    return lambda batch, head, q, kv: real[batch, kv]
+
+
+def build_attention_mask(
+    config: SpanBertConfig,
+    embeddings: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    sequence_ids: torch.Tensor | None,
+) -> Any:
+    """What the configured attention implementation takes for padded or packed rows.
+
+    Args:
+        config: decides the implementation.
+        embeddings: `(batch, seq_len, hidden)`, for shape, dtype and device.
+        attention_mask: `(batch, seq_len)`, or a finished 4-D mask or `BlockMask` that goes through unchanged.
+        sequence_ids: `(batch, seq_len)`, 1..S within a row, 0 = padding.
+
+    Returns:
+        An additive mask (eager), a boolean one (sdpa), a `BlockMask` (flex), or `None` when nothing is hidden.
+    """
+    if attention_mask is None and sequence_ids is None:
+        return None
+    if attention_mask is not None and not (torch.is_tensor(attention_mask) and attention_mask.dim() == 2):
+        return attention_mask
+    if config._attn_implementation == "flex_attention":
+        # Upstream's builder cannot be traced into a compiled graph; building the blocks here can.
+        from torch.nn.attention.flex_attention import create_block_mask
+
+        batch, seq_len = embeddings.shape[:2]
+        function = visible_function(attention_mask, sequence_ids)
+        return create_block_mask(function, batch, None, seq_len, seq_len, device=embeddings.device)
+    if sequence_ids is None:
+        real = attention_mask.to(torch.bool)
+        return create_bidirectional_mask(config, embeddings, real | ~real.any(dim=1, keepdim=True))
+    return create_bidirectional_mask(
+        config, embeddings, None, and_mask_function=visible_function(attention_mask, sequence_ids)
+    )
+
+
+def first_token_states(
+    hidden_states: torch.Tensor,
+    attention_mask: torch.Tensor | None = None,
+    sequence_ids: torch.Tensor | None = None,
+    num_sequences: int | None = None,
+) -> torch.Tensor:
+    """State of each sequence's first token.
+
+    Args:
+        hidden_states: `(batch, seq_len, hidden)`.
+        attention_mask: `(batch, seq_len)`, to find the first token of left-padded rows.
+        sequence_ids: `(batch, seq_len)` of packed rows.
+        num_sequences: S of packed rows; `None` reads the largest id (which waits for the device).
+
+    Returns:
+        `(batch, hidden)` or, packed, `(batch, S, hidden)`; the state at position 0 stands for an absent sequence.
+    """
+    if sequence_ids is not None:
+        if num_sequences is None:
+            num_sequences = max(int(sequence_ids.max()), 1)
+        numbers = torch.arange(1, num_sequences + 1, device=sequence_ids.device)
+        first = (sequence_ids[:, None, :] == numbers[None, :, None]).to(torch.int8).argmax(dim=-1)
+        return hidden_states.gather(1, first[..., None].expand(-1, -1, hidden_states.shape[-1]))
+    if attention_mask is not None and torch.is_tensor(attention_mask) and attention_mask.dim() == 2:
+        first = attention_mask.to(torch.bool).to(torch.int8).argmax(dim=1)
+        return hidden_states[torch.arange(hidden_states.shape[0], device=hidden_states.device), first]
+    return hidden_states[:, 0]
+
+
+@dataclass
+class SpanBertForPreTrainingOutput(ModelOutput):
+    """Output of `SpanBertForPreTraining`.
+
+    Args:
+        loss: weighted sum of the terms.
+        mlm_loss: masked-language-model term, mean over labelled tokens.
+        sbo_loss: span boundary term before its weight, sum over span targets / (their number + 1).
+        nsp_loss: next-sentence term, mean over sequences.
+        prediction_logits: `(batch, seq_len, vocab_size)`; `None` in training unless asked for.
+        boundary_logits: `(batch, pairs, max_pair_targets, vocab_size)`; `None` without pairs, and in training unless
+            asked for.
+        seq_relationship_logits: `(batch, 2)` or, packed, `(batch, S, 2)`; `None` without the next-sentence head.
+        hidden_states: embeddings and the output of each layer, `(batch, seq_len, hidden)` each.
+        attentions: weights of each layer, `(batch, heads, seq_len, seq_len)` each, eager attention only.
+    """
+
+    loss: torch.Tensor | None = None
+    mlm_loss: torch.Tensor | None = None
+    sbo_loss: torch.Tensor | None = None
+    nsp_loss: torch.Tensor | None = None
+    prediction_logits: torch.Tensor | None = None
+    boundary_logits: torch.Tensor | None = None
+    seq_relationship_logits: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
+
+
+class SpanBertEmbeddings(nn.Module):
+    """Word, position and token-type embeddings, LayerNorm and dropout."""
+
+    def __init__(self, config: SpanBertConfig):
+        super().__init__()
+        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
+        self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(
+        self, inputs_embeds: torch.Tensor, position_ids: torch.Tensor, token_type_ids: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """`(batch, seq_len, hidden)` from word embeddings of that shape; no token types means type 0."""
+        if token_type_ids is None:
+            token_types = self.token_type_embeddings.weight[0]
+        else:
+            token_types = self.token_type_embeddings(token_type_ids)
+        embeddings = inputs_embeds + token_types + self.position_embeddings(position_ids)
+        return self.dropout(self.LayerNorm(embeddings))
+
+
+class SpanBertBoundaryMLP(nn.Module):
+    """Two dense, GELU, LayerNorm steps from the boundary states to the width of the word embeddings."""
+
+    def __init__(self, config: SpanBertConfig):
+        super().__init__()
+        self.linear1 = nn.Linear(2 * config.hidden_size + config.pair_positional_embedding_size, config.hidden_size)
+        self.layer_norm1 = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.linear2 = nn.Linear(config.hidden_size, config.hidden_size)
+        self.layer_norm2 = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """`(..., 2 * hidden + position width)` to `(..., hidden)`."""
+        hidden_states = self.layer_norm1(nn.functional.gelu(self.linear1(hidden_states)))
+        return self.layer_norm2(nn.functional.gelu(self.linear2(hidden_states)))
+
+
+class SpanBertBoundaryHead(nn.Module):
+    """The span boundary objective's head (`cls.pair_target_predictions` in the state dict).
+
+    The position table is relative to the left boundary: row 0 is the first token of the span.
+    """
+
+    def __init__(self, config: SpanBertConfig):
+        super().__init__()
+        self.position_embeddings = nn.Embedding(config.max_pair_targets, config.pair_positional_embedding_size)
+        self.mlp_layer_norm = SpanBertBoundaryMLP(config)
+        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+
+    def features(
+        self, hidden_states: torch.Tensor, span_boundaries: torch.Tensor, slots: torch.Tensor
+    ) -> torch.Tensor:
+        """Input of the head for chosen targets.
+
+        Args:
+            hidden_states: `(batch, seq_len, hidden)`.
+            span_boundaries: `(batch, pairs, 2)` positions in the row.
+            slots: `(targets,)` indices into the flattened `(batch, pairs, max_pair_targets)`.
+
+        Returns:
+            `(targets, 2 * hidden + position width)`.
+        """
+        batch, seq_len, width = hidden_states.shape
+        flat_states = hidden_states.reshape(batch * seq_len, width)
+        rows = torch.arange(batch, device=span_boundaries.device)[:, None, None]
+        boundaries = (rows * seq_len + span_boundaries).reshape(-1, 2)
+        pairs, offsets = (
+            slots // self.position_embeddings.num_embeddings,
+            slots % self.position_embeddings.num_embeddings,
+        )
+        left, right = boundaries.index_select(0, pairs).unbind(-1)
+        return torch.cat(
+            [
+                flat_states.index_select(0, left),
+                flat_states.index_select(0, right),
+                self.position_embeddings(offsets),
+            ],
+            dim=-1,
+        )
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """`(targets, 2 * hidden + position width)` to `(targets, vocab_size)`."""
+        return self.decoder(self.mlp_layer_norm(features))
+
+
+class SpanBertPredictionHead(nn.Module):
+    """Container of the vocabulary head (`cls.predictions` in the state dict)."""
+
+    def __init__(self, config: SpanBertConfig):
+        super().__init__()
+        self.predictions = SpanBertLMPredictionHead(config)
+
+
+class SpanBertPreTrainingHeads(SpanBertPredictionHead):
+    """The heads of pre-training: vocabulary, span boundaries, and the next sentence if the config asks for it."""
+
+    def __init__(self, config: SpanBertConfig):
+        super().__init__(config)
+        self.pair_target_predictions = SpanBertBoundaryHead(config)
+        self.seq_relationship = nn.Linear(config.hidden_size, 2) if config.next_sentence_prediction else None
+
+
+class SpanBertPreTrainedModel(PreTrainedModel):
+    """Loading, saving and initialisation shared by all SpanBERT classes."""
+
+    config: SpanBertConfig
+    config_class = SpanBertConfig
+    base_model_prefix = "bert"
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _supports_flex_attn = True
+    _supports_flash_attn = False  # flash ignores mask functions: packed rows would see each other
+    _supports_attention_backend = True
+    _can_compile_fullgraph = True
+    _no_split_modules = ["SpanBertEmbeddings", "SpanBertLayer"]
+    _can_record_outputs = {"hidden_states": SpanBertLayer, "attentions": SpanBertSelfAttention}
+    # Heads whose fresh initialisation makes predictions meaningless: state-dict prefix -> what it predicts.
+    _prediction_heads: dict[str, str] = {}
+
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, (SpanBertLMPredictionHead, SpanBertBoundaryHead)):
+            init.zeros_(module.bias)
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+        """Load as upstream does; also reads older key names and says aloud which prediction heads are new.
+
+        Args:
+            args: as upstream.
+            kwargs: as upstream. `key_mapping` is added to the renaming of older names (`module.` and fairseq's
+                `decoder.` prefixes, `gamma`/`beta`).
+
+        Returns:
+            The model or, with `output_loading_info=True`, the model and the loading information.
+
+        Raises:
+            ValueError: the file has none of the encoder's weights.
+        """
+        wants_info = kwargs.pop("output_loading_info", False)
+        key_mapping = {**LEGACY_KEYS, **(kwargs.pop("key_mapping", None) or {})}
+        model, info = super().from_pretrained(*args, key_mapping=key_mapping, output_loading_info=True, **kwargs)
+        # Saving writes today's names, whatever the file had.
+        model._weight_conversions = []
+        model._check_loading(set(info["missing_keys"]), args[0] if args else "the state dict")
+        return (model, info) if wants_info else model
+
+    def _check_loading(self, missing: set[str], source: Any) -> None:
+        """Refuse a file without encoder weights and warn about prediction heads that it lacks."""
+        prefix = "" if self.base_model is self else f"{self.base_model_prefix}."
+        encoder = [name for name, _ in self.named_parameters() if name.startswith(f"{prefix}encoder.")]
+        if encoder and missing.issuperset(encoder):
+            raise ValueError(
+                f"No encoder weight of {type(self).__name__} was found in {source}: expected names like "
+                f"`bert.{encoder[0].removeprefix(prefix)}`. Convert the checkpoint (`hf-ptm-ext convert spanbert`) or "
+                "pass `key_mapping={pattern: replacement}` for its prefix."
+            )
+        self._fresh_heads = tuple(
+            head for head in self._prediction_heads if any(name.startswith(f"{head}.") for name in missing)
+        )
+        for head in self._fresh_heads:
+            logger.warning(
+                f"{type(self).__name__}: {source} has no {self._prediction_heads[head]} (`{head}.*`), so it was "
+                "initialised at random. Its predictions are noise until it is trained: encoder-only files such as "
+                "SpanBERT/spanbert-base-cased cannot fill masks."
+            )
+
+    def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
+        """Save as upstream does, with every head of the family in the config's auto_map."""
+        self.config.hf_ptm_ext_version = HF_PTM_EXT_VERSION
+        if self._auto_class is not None:
+            self.config.auto_map = {**(getattr(self.config, "auto_map", None) or {}), **AUTO_MAP}
+        super().save_pretrained(save_directory, *args, **kwargs)
+
+
+class SpanBertModel(SpanBertPreTrainedModel):
+    """The bare encoder: BERT's, with packed rows.
+
+    Args:
+        config: the configuration.
+        add_pooling_layer: whether to have BERT's pooler; `None` (default) reads `config.add_pooling_layer`.
+
+    Example:
+        >>> import torch
+        >>> from hf_ptm_ext import SpanBertConfig, SpanBertModel
+        >>> config = SpanBertConfig(
+        ...     vocab_size=60, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64
+        ... )
+        >>> model = SpanBertModel(config).eval()
+        >>> model(torch.tensor([[2, 7, 8, 3]])).last_hidden_state.shape
+        torch.Size([1, 4, 32])
+    """
+
+    def __init__(self, config: SpanBertConfig, add_pooling_layer: bool | None = None):
+        super().__init__(config)
+        self.embeddings = SpanBertEmbeddings(config)
+        self.encoder = SpanBertEncoder(config)
+        with_pooler = config.add_pooling_layer if add_pooling_layer is None else add_pooling_layer
+        self.pooler = SpanBertPooler(config) if with_pooler else None
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.embeddings.word_embeddings
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.embeddings.word_embeddings = value
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        sequence_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        num_sequences: int | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPooling:
+        """Encode.
+
+        Args:
+            input_ids: `(batch, seq_len)`.
+            attention_mask: `(batch, seq_len)`, 1 real and 0 padding; a 4-D mask goes through unchanged.
+            token_type_ids: `(batch, seq_len)`; type 0 if left out.
+            position_ids: `(batch, seq_len)`; counted from the first real token, per sequence, if left out.
+            sequence_ids: `(batch, seq_len)` of packed rows: runs of equal ids 1..S are sequences, 0 = padding.
+            inputs_embeds: `(batch, seq_len, hidden)` instead of `input_ids`.
+            num_sequences: S of packed rows, for the pooled output (default: the largest id).
+            kwargs: `output_hidden_states`, `output_attentions`, `return_dict` as upstream.
+
+        Returns:
+            `last_hidden_state` `(batch, seq_len, hidden)` and `pooler_output` `(batch, hidden)` or, packed,
+            `(batch, S, hidden)`.
+
+        Raises:
+            ValueError: not exactly one of `input_ids` and `inputs_embeds`, or more tokens than positions.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("Exactly one of `input_ids` and `inputs_embeds` must be given.")
+        if inputs_embeds is None:
+            inputs_embeds = self.embeddings.word_embeddings(input_ids)
+        input_shape = inputs_embeds.shape[:2]
+        if position_ids is None:
+            if sequence_ids is None and input_shape[1] > self.config.max_position_embeddings:
+                raise ValueError(
+                    f"The input has {input_shape[1]} tokens and `max_position_embeddings` is "
+                    f"{self.config.max_position_embeddings}: truncate it or split it into windows."
+                )
+            position_ids = position_ids_of(input_shape, inputs_embeds.device, attention_mask, sequence_ids)
+        embeddings = self.embeddings(inputs_embeds, position_ids, token_type_ids)
+        mask = build_attention_mask(self.config, embeddings, attention_mask, sequence_ids)
+        hidden_states = self.encoder(embeddings, mask, **kwargs)
+        pooled = None
+        if self.pooler is not None:
+            pooled = self.pooler(first_token_states(hidden_states, attention_mask, sequence_ids, num_sequences))
+        return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
+
+
+class SpanBertWithVocabularyHead(SpanBertPreTrainedModel):
+    """What the classes with `cls.predictions` share: the tied decoder and resizing."""
+
+    _prediction_heads = {"cls.predictions": "masked-language-model head"}
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.cls.predictions.decoder
+
+    def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
+        self.cls.predictions.decoder = new_embeddings
+        self.cls.predictions.bias = new_embeddings.bias
+
+    def _get_resized_lm_head(self, old_lm_head: nn.Linear, *args: Any, **kwargs: Any) -> nn.Linear:
+        size = old_lm_head.weight.shape[0]
+        new = super()._get_resized_lm_head(old_lm_head, *args, **kwargs)
+        with torch.no_grad():
+            new.bias[size:] = 0.0  # a token never seen has no frequency to lean on
+        return new
+
+
+@with_optional_labels("span_labels", "next_sentence_label", "label_positions")
+class SpanBertForPreTraining(SpanBertWithVocabularyHead):
+    """SpanBERT with its pre-training heads: masked language model, span boundaries and, optionally, next sentence.
+
+    Example:
+        >>> import torch
+        >>> from hf_ptm_ext import SpanBertConfig, SpanBertForPreTraining
+        >>> config = SpanBertConfig(
+        ...     vocab_size=60, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64
+        ... )
+        >>> model = SpanBertForPreTraining(config)
+        >>> input_ids = torch.tensor([[2, 7, 4, 4, 9, 3]])
+        >>> output = model(
+        ...     input_ids,
+        ...     labels=torch.tensor([[-100, -100, 8, 8, -100, -100]]),
+        ...     span_boundaries=torch.tensor([[[1, 4]]]),
+        ...     span_labels=torch.tensor([[[8, 8] + [-100] * 13]]),
+        ... )
+        >>> bool(torch.isclose(output.loss, output.mlm_loss + output.sbo_loss))
+        True
+    """
+
+    _tied_weights_keys = {
+        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+        "cls.pair_target_predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+        "cls.pair_target_predictions.decoder.bias": "cls.pair_target_predictions.bias",
+    }
+    _prediction_heads = {
+        "cls.predictions": "masked-language-model head",
+        "cls.pair_target_predictions": "span boundary head",
+    }
+
+    def __init__(self, config: SpanBertConfig):
+        super().__init__(config)
+        self.bert = SpanBertModel(config, add_pooling_layer=config.next_sentence_prediction)
+        self.cls = SpanBertPreTrainingHeads(config)
+        self.post_init()
+
+    def _resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Module:
+        embeddings = super()._resize_token_embeddings(*args, **kwargs)
+        head = self.cls.pair_target_predictions
+        requires_grad = head.decoder.weight.requires_grad
+        mean_resizing = kwargs.get("mean_resizing", args[2] if len(args) > 2 else True)
+        head.decoder = self._get_resized_lm_head(
+            head.decoder, embeddings.weight.shape[0], mean_resizing=mean_resizing
+        ).requires_grad_(requires_grad)
+        head.bias = head.decoder.bias
+        return embeddings
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        sequence_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        span_boundaries: torch.Tensor | None = None,
+        span_labels: torch.Tensor | None = None,
+        next_sentence_label: torch.Tensor | None = None,
+        label_positions: torch.Tensor | None = None,
+        return_logits: bool | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        target_counts: dict[str, torch.Tensor] | None = None,
+        **kwargs: Any,
+    ) -> SpanBertForPreTrainingOutput:
+        """Encode and, for the labels given, compute the terms of the loss.
+
+        Args:
+            input_ids, attention_mask, token_type_ids, position_ids, sequence_ids, inputs_embeds: see `SpanBertModel`.
+            labels: `(batch, seq_len)` original ids at selected tokens, -100 elsewhere.
+            span_boundaries: `(batch, pairs, 2)` positions in the row of the tokens left and right of each span;
+                `(0, 0)` fills rows with fewer spans.
+            span_labels: `(batch, pairs, max_pair_targets)` original ids of each span's tokens, -100 elsewhere.
+            next_sentence_label: `(batch,)` or, packed, `(batch, S)`: 0 continuation, 1 random, -100 ignored.
+            label_positions: `(batch, budget)` positions that cover the labels; keeps all shapes fixed.
+            return_logits: whether to compute full logits; `None` (default) means yes, except in training with labels.
+            num_items_in_batch: number of labels over all micro-batches of one update; the token term is divided by it.
+            target_counts: the same number for the other terms, under `"span_labels"` and `"next_sentence_label"`.
+                Without it they are estimated from the share of labels that this micro-batch has, which is exact when
+                every micro-batch has the same number of targets per label.
+            kwargs: `output_hidden_states`, `output_attentions`, `return_dict` as upstream.
+
+        Returns:
+            `SpanBertForPreTrainingOutput`.
+
+        Raises:
+            ValueError: labels come without what they need (pairs, the next-sentence head), or with wrong shapes.
+        """
+        self._check_targets(span_boundaries, span_labels, next_sentence_label)
+        needs_inner_layer = self._boundary_layer_is_inner and span_boundaries is not None
+        wants_hidden_states = kwargs.get("output_hidden_states", self.config.output_hidden_states)
+        if needs_inner_layer:
+            kwargs["output_hidden_states"] = True
+        if self.cls.seq_relationship is not None and next_sentence_label is not None and sequence_ids is not None:
+            kwargs["num_sequences"] = next_sentence_label.shape[-1]
+        outputs = self.bert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            sequence_ids=sequence_ids,
+            inputs_embeds=inputs_embeds,
+            return_dict=True,
+            **kwargs,
+        )
+        states = outputs.last_hidden_state
+        boundary_states = self._boundary_states(outputs) if span_boundaries is not None else None
+        if return_logits is None:
+            return_logits = not (self.training and labels is not None)
+
+        prediction_logits = self.cls.predictions(states) if return_logits else None
+        boundary_logits = None
+        if return_logits and span_boundaries is not None:
+            boundary_logits = self._boundary_logits(boundary_states, span_boundaries)
+        seq_relationship_logits = None
+        if self.cls.seq_relationship is not None:
+            seq_relationship_logits = self.cls.seq_relationship(outputs.pooler_output)
+
+        # The share of the update's labels that this micro-batch holds; 1 without accumulation.
+        share = None
+        mlm_loss = sbo_loss = nsp_loss = None
+        if labels is not None:
+            mlm_sum, targets = self._token_loss_sum(states, labels, label_positions, prediction_logits)
+            mlm_loss = mean_over_targets(mlm_sum, targets, num_items_in_batch)
+            if num_items_in_batch is not None:
+                share = count_targets(targets) / num_items_in_batch
+        counts = target_counts or {}
+        if span_labels is not None:
+            sbo_sum, number = self._boundary_loss_sum(boundary_states, span_boundaries, span_labels, boundary_logits)
+            total = counts.get("span_labels", number if share is None else number / share.clamp(min=1e-12))
+            sbo_loss = sbo_sum / (total + 1)
+        if next_sentence_label is not None:
+            nsp_targets = next_sentence_label.reshape(-1)
+            nsp_sum = summed_cross_entropy(seq_relationship_logits.reshape(-1, 2), nsp_targets)
+            nsp_loss = mean_over_targets(nsp_sum, nsp_targets, counts.get("next_sentence_label"))
+            if share is not None and "next_sentence_label" not in counts:
+                nsp_loss = nsp_loss * share
+
+        return SpanBertForPreTrainingOutput(
+            loss=self._total_loss(mlm_loss, sbo_loss, nsp_loss),
+            mlm_loss=mlm_loss,
+            sbo_loss=sbo_loss,
+            nsp_loss=nsp_loss,
+            prediction_logits=prediction_logits,
+            boundary_logits=boundary_logits,
+            seq_relationship_logits=seq_relationship_logits,
+            hidden_states=outputs.hidden_states if wants_hidden_states else None,
+            attentions=outputs.attentions,
+        )
+
+    def _check_targets(
+        self,
+        span_boundaries: torch.Tensor | None,
+        span_labels: torch.Tensor | None,
+        next_sentence_label: torch.Tensor | None,
+    ) -> None:
+        if span_labels is not None:
+            if span_boundaries is None:
+                raise ValueError("`span_labels` needs `span_boundaries`: the positions around each span.")
+            width = self.config.max_pair_targets
+            if span_labels.shape != (*span_boundaries.shape[:2], width):
+                raise ValueError(
+                    f"`span_labels` must be (batch, pairs, max_pair_targets) = {(*span_boundaries.shape[:2], width)}, "
+                    f"got {tuple(span_labels.shape)}. Give the collator `max_pair_targets={width}`."
+                )
+        if next_sentence_label is not None and self.cls.seq_relationship is None:
+            raise ValueError(
+                "`next_sentence_label` needs the next-sentence head: set `next_sentence_prediction=True` in the config."
+            )
+
+    def _total_loss(
+        self, mlm_loss: torch.Tensor | None, sbo_loss: torch.Tensor | None, nsp_loss: torch.Tensor | None
+    ) -> torch.Tensor | None:
+        terms = [mlm_loss, nsp_loss]
+        if sbo_loss is not None and self.config.sbo_loss_weight:
+            terms.append(self.config.sbo_loss_weight * sbo_loss)
+        terms = [term for term in terms if term is not None]
+        return sum(terms[1:], terms[0]) if terms else None
+
+    @property
+    def _boundary_layer_is_inner(self) -> bool:
+        return self.config.pair_target_layer not in (-1, self.config.num_hidden_layers - 1)
+
+    def _boundary_states(self, outputs: BaseModelOutputWithPooling) -> torch.Tensor:
+        """States that feed the boundary head, `(batch, seq_len, hidden)`."""
+        if not self._boundary_layer_is_inner:
+            return outputs.last_hidden_state
+        layer = self.config.pair_target_layer % self.config.num_hidden_layers
+        return outputs.hidden_states[layer + 1]
+
+    def _boundary_logits(self, states: torch.Tensor, span_boundaries: torch.Tensor) -> torch.Tensor:
+        """Logits of every slot of every pair, `(batch, pairs, max_pair_targets, vocab_size)`."""
+        head = self.cls.pair_target_predictions
+        shape = (*span_boundaries.shape[:2], self.config.max_pair_targets)
+        slots = torch.arange(shape[0] * shape[1] * shape[2], device=states.device)
+        return head(head.features(states, span_boundaries, slots)).reshape(*shape, -1)
+
+    def _token_loss_sum(
+        self,
+        states: torch.Tensor,
+        labels: torch.Tensor,
+        label_positions: torch.Tensor | None,
+        logits: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Summed loss over labelled tokens and their labels, from full logits if they are there anyway."""
+        if logits is not None:
+            targets = labels.reshape(-1)
+            return summed_cross_entropy(logits.reshape(-1, logits.shape[-1]), targets), targets
+        selected, targets = select_labelled(states, labels, label_positions)
+        return summed_cross_entropy(self.cls.predictions(selected), targets), targets
+
+    def _boundary_loss_sum(
+        self,
+        states: torch.Tensor,
+        span_boundaries: torch.Tensor,
+        span_labels: torch.Tensor,
+        logits: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Summed loss over span targets and their number."""
+        if logits is not None:
+            targets = span_labels.reshape(-1)
+            return summed_cross_entropy(logits.reshape(-1, logits.shape[-1]), targets), count_targets(targets)
+        features, targets = self._boundary_targets(states, span_boundaries, span_labels)
+        return summed_cross_entropy(self.cls.pair_target_predictions(features), targets), count_targets(targets)
+
+    def _boundary_targets(
+        self, states: torch.Tensor, span_boundaries: torch.Tensor, span_labels: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Head inputs and labels of the slots that have a label (of all slots while compiling)."""
+        targets = span_labels.reshape(-1)
+        if torch.compiler.is_compiling():
+            slots = torch.arange(targets.shape[0], device=targets.device)
+        else:
+            slots = (targets != -100).nonzero().squeeze(-1)
+        features = self.cls.pair_target_predictions.features(states, span_boundaries, slots)
+        return features, targets.index_select(0, slots)
+
+    @torch.no_grad()
+    def evaluation_sums(
+        self,
+        labels: torch.Tensor,
+        span_boundaries: torch.Tensor | None = None,
+        span_labels: torch.Tensor | None = None,
+        next_sentence_label: torch.Tensor | None = None,
+        label_positions: torch.Tensor | None = None,
+        **inputs: Any,
+    ) -> dict[str, torch.Tensor]:
+        """Sums from which evaluation metrics are made, without ever holding full logits.
+
+        Args:
+            labels, span_boundaries, span_labels, next_sentence_label, label_positions: as in `forward`.
+            inputs: the encoder's inputs.
+
+        Returns:
+            Per term (`mlm`, `sbo`, `nsp`) a float64 tensor `[sum of cross entropies, correct, number of targets]`.
+        """
+        self._check_targets(span_boundaries, span_labels, next_sentence_label)
+        if next_sentence_label is not None and inputs.get("sequence_ids") is not None:
+            inputs["num_sequences"] = next_sentence_label.shape[-1]
+        outputs = self.bert(**inputs, output_hidden_states=self._boundary_layer_is_inner, return_dict=True)
+        sums = {
+            "mlm": target_sums(
+                self.cls.predictions, *select_labelled(outputs.last_hidden_state, labels, label_positions)
+            )
+        }
+        if span_labels is not None:
+            targets = self._boundary_targets(self._boundary_states(outputs), span_boundaries, span_labels)
+            sums["sbo"] = target_sums(self.cls.pair_target_predictions, *targets)
+        if next_sentence_label is not None:
+            pooled = outputs.pooler_output.reshape(-1, outputs.pooler_output.shape[-1])
+            sums["nsp"] = target_sums(self.cls.seq_relationship, pooled, next_sentence_label.reshape(-1))
+        return sums
+
+    @torch.no_grad()
+    def fill_span(self, text: str, tokenizer: Any, top_k: int = 5) -> list[dict[str, Any]]:
+        """Predict masked spans from their boundaries, with the span boundary head.
+
+        Args:
+            text: text in which each run of mask tokens stands for one span, one mask token a piece:
+                `"The capital of [MASK] [MASK] is Paris."`.
+            tokenizer: the checkpoint's tokenizer.
+            top_k: number of candidates per token (default 5).
+
+        Returns:
+            One dict per span: `start` and `end` (token positions, end exclusive), `text` (the best tokens joined),
+            `tokens` (the best token of each position) and `candidates` (for each position, `top_k` pairs of token and
+            probability).
+
+        Raises:
+            ValueError: no mask token in the text, or a span longer than `max_pair_targets`.
+        """
+        if "cls.pair_target_predictions" in getattr(self, "_fresh_heads", ()):
+            logger.warning(
+                "The span boundary head was not in the checkpoint: `fill_span` returns noise until it is trained."
+            )
+        encoding = tokenizer(text, return_tensors="pt").to(self.device)
+        input_ids = encoding["input_ids"][0]
+        spans = _mask_runs(input_ids == tokenizer.mask_token_id)
+        if not spans:
+            raise ValueError(
+                f"`text` must contain the mask token {tokenizer.mask_token!r} at least once, got {text!r}."
+            )
+        width = self.config.max_pair_targets
+        for start, end in spans:
+            if end - start > width:
+                raise ValueError(
+                    f"A span of {end - start} mask tokens is longer than `max_pair_targets` = {width}, the positions "
+                    "that the boundary head knows."
+                )
+            if start < 2 or end > len(input_ids) - 2:
+                logger.warning(
+                    "A span at the edge of the text has [CLS] or [SEP] for a boundary, which the objective never "
+                    "trains: the prediction is unreliable."
+                )
+        boundaries = torch.tensor([[[start - 1, end] for start, end in spans]], device=self.device)
+        was_training = self.training
+        self.eval()
+        try:
+            logits = self(**encoding, span_boundaries=boundaries).boundary_logits[0]
+        finally:
+            self.train(was_training)
+        return [
+            _describe_span(tokenizer, start, end, span_logits[: end - start].softmax(-1), top_k)
+            for (start, end), span_logits in zip(spans, logits, strict=True)
+        ]
+
+
+def _mask_runs(is_mask: torch.Tensor) -> list[tuple[int, int]]:
+    """Start and exclusive end of every run of true values in a `(seq_len,)` tensor."""
+    padded = nn.functional.pad(is_mask.to(torch.int8), (1, 1))
+    steps = padded[1:] - padded[:-1]
+    starts, ends = (steps == 1).nonzero().flatten(), (steps == -1).nonzero().flatten()
+    return list(zip(starts.tolist(), ends.tolist(), strict=True))
+
+
+def _describe_span(tokenizer: Any, start: int, end: int, probabilities: torch.Tensor, top_k: int) -> dict[str, Any]:
+    """The readable form of a span's `(length, vocab_size)` probabilities."""
+    values, ids = probabilities.topk(min(top_k, probabilities.shape[-1]), dim=-1)
+    candidates = [
+        list(zip(tokenizer.convert_ids_to_tokens(row_ids), row_values, strict=True))
+        for row_ids, row_values in zip(ids.tolist(), values.tolist(), strict=True)
+    ]
+    best = [row[0][0] for row in candidates]
+    return {
+        "start": start,
+        "end": end,
+        "text": tokenizer.convert_tokens_to_string(best),
+        "tokens": best,
+        "candidates": candidates,
+    }
+
+
+@with_optional_labels("label_positions")
+class SpanBertForMaskedLM(SpanBertWithVocabularyHead):
+    """SpanBERT with the masked-language-model head alone."""
+
+    _tied_weights_keys = {
+        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    }
+
+    def __init__(self, config: SpanBertConfig):
+        super().__init__(config)
+        self.bert = SpanBertModel(config, add_pooling_layer=False)
+        self.cls = SpanBertPredictionHead(config)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        sequence_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        label_positions: torch.Tensor | None = None,
+        return_logits: bool | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> MaskedLMOutput:
+        """Encode and, with labels, compute the loss.
+
+        Args:
+            input_ids, attention_mask, token_type_ids, position_ids, sequence_ids, inputs_embeds: see `SpanBertModel`.
+            labels: `(batch, seq_len)` original ids at selected tokens, -100 elsewhere.
+            label_positions: `(batch, budget)` positions that cover the labels; keeps all shapes fixed.
+            return_logits: whether to compute full logits; `None` (default) means yes, except in training with labels.
+            num_items_in_batch: number of labels over all micro-batches of one update.
+            kwargs: `output_hidden_states`, `output_attentions`, `return_dict` as upstream.
+
+        Returns:
+            `loss` and `logits` `(batch, seq_len, vocab_size)`, `None` in training with labels unless asked for.
+        """
+        outputs = self.bert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            sequence_ids=sequence_ids,
+            inputs_embeds=inputs_embeds,
+            return_dict=True,
+            **kwargs,
+        )
+        if return_logits is None:
+            return_logits = not (self.training and labels is not None)
+        logits = self.cls.predictions(outputs.last_hidden_state) if return_logits else None
+        loss = None
+        if labels is not None and logits is not None:
+            loss = classification_loss(logits, labels, num_items_in_batch)
+        elif labels is not None:
+            selected, targets = select_labelled(outputs.last_hidden_state, labels, label_positions)
+            loss = classification_loss(self.cls.predictions(selected), targets, num_items_in_batch)
+        return MaskedLMOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+    @torch.no_grad()
+    def evaluation_sums(
+        self, labels: torch.Tensor, label_positions: torch.Tensor | None = None, **inputs: Any
+    ) -> dict[str, torch.Tensor]:
+        """Sums of the `mlm` term for evaluation, see `SpanBertForPreTraining.evaluation_sums`."""
+        states = self.bert(**inputs, return_dict=True).last_hidden_state
+        return {"mlm": target_sums(self.cls.predictions, *select_labelled(states, labels, label_positions))}
+
+
+class SpanBertForSequenceClassification(SpanBertPreTrainedModel):
+    """SpanBERT with a classification or regression head on the pooled output."""
+
+    def __init__(self, config: SpanBertConfig):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.bert = SpanBertModel(config, add_pooling_layer=True)
+        self.dropout = nn.Dropout(_classifier_dropout(config))
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        sequence_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> SequenceClassifierOutput:
+        """Classify.
+
+        Args:
+            input_ids, attention_mask, token_type_ids, position_ids, sequence_ids, inputs_embeds: see `SpanBertModel`.
+            labels: `(batch,)` classes or regression targets, `(batch, num_labels)` for several labels; packed rows add
+                a dimension S after the batch.
+            num_items_in_batch: number of labels over all micro-batches of one update.
+            kwargs: `output_hidden_states`, `output_attentions`, `return_dict` as upstream.
+
+        Returns:
+            `loss` and `logits` `(batch, num_labels)` or, packed, `(batch, S, num_labels)`.
+        """
+        if labels is not None and sequence_ids is not None:
+            kwargs["num_sequences"] = labels.shape[1]
+        outputs = self.bert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            sequence_ids=sequence_ids,
+            inputs_embeds=inputs_embeds,
+            return_dict=True,
+            **kwargs,
+        )
+        logits = self.classifier(self.dropout(outputs.pooler_output))
+        loss = None if labels is None else problem_type_loss(self.config, logits, labels, num_items_in_batch)
+        return SequenceClassifierOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+class SpanBertForTokenClassification(SpanBertPreTrainedModel):
+    """SpanBERT with a classification head on every token."""
+
+    def __init__(self, config: SpanBertConfig):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.bert = SpanBertModel(config, add_pooling_layer=False)
+        self.dropout = nn.Dropout(_classifier_dropout(config))
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        sequence_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> TokenClassifierOutput:
+        """Tag tokens.
+
+        Args:
+            input_ids, attention_mask, token_type_ids, position_ids, sequence_ids, inputs_embeds: see `SpanBertModel`.
+            labels: `(batch, seq_len)` classes, -100 ignored.
+            num_items_in_batch: number of labels over all micro-batches of one update.
+            kwargs: `output_hidden_states`, `output_attentions`, `return_dict` as upstream.
+
+        Returns:
+            `loss` and `logits` `(batch, seq_len, num_labels)`.
+        """
+        outputs = self.bert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            sequence_ids=sequence_ids,
+            inputs_embeds=inputs_embeds,
+            return_dict=True,
+            **kwargs,
+        )
+        logits = self.classifier(self.dropout(outputs.last_hidden_state))
+        loss = None if labels is None else classification_loss(logits, labels, num_items_in_batch)
+        return TokenClassifierOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+class SpanBertForQuestionAnswering(SpanBertPreTrainedModel):
+    """SpanBERT with start and end logits for extractive question answering."""
+
+    def __init__(self, config: SpanBertConfig):
+        super().__init__(config)
+        self.bert = SpanBertModel(config, add_pooling_layer=False)
+        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        sequence_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        start_positions: torch.Tensor | None = None,
+        end_positions: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> QuestionAnsweringModelOutput:
+        """Extract an answer span.
+
+        Args:
+            input_ids, attention_mask, token_type_ids, position_ids, sequence_ids, inputs_embeds: see `SpanBertModel`.
+            start_positions, end_positions: `(batch,)` first and last token of the answer; positions outside the input
+                are ignored.
+            kwargs: `output_hidden_states`, `output_attentions`, `return_dict` as upstream.
+
+        Returns:
+            `loss`, `start_logits` and `end_logits` `(batch, seq_len)`.
+        """
+        outputs = self.bert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            sequence_ids=sequence_ids,
+            inputs_embeds=inputs_embeds,
+            return_dict=True,
+            **kwargs,
+        )
+        start_logits, end_logits = self.qa_outputs(outputs.last_hidden_state).unbind(-1)
+        loss = None
+        if start_positions is not None and end_positions is not None:
+            loss = span_extraction_loss(start_logits, end_logits, start_positions, end_positions)
+        return QuestionAnsweringModelOutput(
+            loss=loss,
+            start_logits=start_logits.contiguous(),
+            end_logits=end_logits.contiguous(),
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+class SpanBertForMultipleChoice(SpanBertPreTrainedModel):
+    """SpanBERT with one score per choice on the pooled output."""
+
+    def __init__(self, config: SpanBertConfig):
+        super().__init__(config)
+        self.bert = SpanBertModel(config, add_pooling_layer=True)
+        self.dropout = nn.Dropout(_classifier_dropout(config))
+        self.classifier = nn.Linear(config.hidden_size, 1)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> MultipleChoiceModelOutput:
+        """Score choices.
+
+        Args:
+            input_ids, attention_mask, token_type_ids, position_ids: `(batch, choices, seq_len)`.
+            inputs_embeds: `(batch, choices, seq_len, hidden)` instead of `input_ids`.
+            labels: `(batch,)` index of the right choice.
+            num_items_in_batch: number of labels over all micro-batches of one update.
+            kwargs: `output_hidden_states`, `output_attentions`, `return_dict` as upstream.
+
+        Returns:
+            `loss` and `logits` `(batch, choices)`.
+        """
+        given = input_ids if input_ids is not None else inputs_embeds
+        num_choices = given.shape[1]
+        inputs = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "token_type_ids": token_type_ids,
+            "position_ids": position_ids,
+            "inputs_embeds": inputs_embeds,
+        }
+        flat = {name: value.flatten(0, 1) if value is not None else None for name, value in inputs.items()}
+        outputs = self.bert(**flat, return_dict=True, **kwargs)
+        logits = self.classifier(self.dropout(outputs.pooler_output)).view(-1, num_choices)
+        loss = None if labels is None else classification_loss(logits, labels, num_items_in_batch)
+        return MultipleChoiceModelOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+def _classifier_dropout(config: SpanBertConfig) -> float:
+    """The classifier's own dropout, or the hidden one."""
+    return config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
+
+
+__all__ = [
+    "SpanBertForMaskedLM",
+    "SpanBertForMultipleChoice",
+    "SpanBertForPreTraining",
+    "SpanBertForPreTrainingOutput",
+    "SpanBertForQuestionAnswering",
+    "SpanBertForSequenceClassification",
+    "SpanBertForTokenClassification",
+    "SpanBertModel",
+    "SpanBertPreTrainedModel",
+]

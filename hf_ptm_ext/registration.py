@@ -1,0 +1,216 @@
+"""Registration with transformers' Auto classes, without importing a line of model code before it is needed.
+
+This module alone talks to `AutoConfig`, `AutoModel...`, `AutoTokenizer` and `AutoProcessor`. `register()` costs nothing
+until transformers' own auto modules are imported: a post-import hook then adds our configurations, and our model
+classes as entries that are imported on first look-up. Classes are marked for their auto class (`auto_map`, code files
+in checkpoints) as their module is imported, by whichever way.
+"""
+
+import importlib
+import importlib.abc
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Family:
+    """One model family.
+
+    Args:
+        model_type: folder, file suffix and `config.model_type`.
+        config: name of its configuration class.
+        models: auto class -> model class, all heads.
+        tokenizer: name of its own tokenizer class, if it ships one.
+        processor: name of its own processor class, if it ships one.
+    """
+
+    model_type: str
+    config: str
+    models: dict[str, str]
+    tokenizer: str | None = None
+    processor: str | None = None
+
+    def module(self, kind: str) -> str:
+        """Name of the family's `configuration`, `modeling`, `tokenization` or `processing` module."""
+        return f"hf_ptm_ext.models.{self.model_type}.{kind}_{self.model_type}"
+
+    def load(self, kind: str, name: str) -> Any:
+        """Import one class of the family."""
+        return getattr(importlib.import_module(self.module(kind)), name)
+
+
+FAMILIES = (
+    Family(
+        model_type="spanbert",
+        config="SpanBertConfig",
+        models={
+            "AutoModel": "SpanBertModel",
+            "AutoModelForPreTraining": "SpanBertForPreTraining",
+            "AutoModelForMaskedLM": "SpanBertForMaskedLM",
+            "AutoModelForSequenceClassification": "SpanBertForSequenceClassification",
+            "AutoModelForTokenClassification": "SpanBertForTokenClassification",
+            "AutoModelForQuestionAnswering": "SpanBertForQuestionAnswering",
+            "AutoModelForMultipleChoice": "SpanBertForMultipleChoice",
+        },
+    ),
+)
+
+AUTO = "transformers.models.auto"
+
+
+class _PostImportLoader(importlib.abc.Loader):
+    """Runs callbacks after the wrapped loader has executed a module."""
+
+    def __init__(self, loader: importlib.abc.Loader, callbacks: list[Callable[[ModuleType], None]]):
+        self._loader = loader
+        self._callbacks = callbacks
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        module.__loader__ = self._loader
+        for callback in self._callbacks:
+            callback(module)
+
+
+class _PostImportFinder(importlib.abc.MetaPathFinder):
+    """Finds modules that somebody waits for and wraps their loader."""
+
+    def __init__(self) -> None:
+        self.callbacks: dict[str, list[Callable[[ModuleType], None]]] = {}
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        callbacks = self.callbacks.pop(fullname, None)
+        if callbacks is None:
+            return None
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _PostImportLoader(spec.loader, callbacks)
+        return spec
+
+
+_FINDER = _PostImportFinder()
+
+
+def when_imported(name: str, callback: Callable[[ModuleType], None]) -> None:
+    """Call `callback(module)` once the module is imported; at once if it already is."""
+    if name in sys.modules:
+        callback(sys.modules[name])
+        return
+    if _FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, _FINDER)
+    _FINDER.callbacks.setdefault(name, []).append(callback)
+
+
+class _LazyClasses(dict):
+    """The extra entries of an auto mapping, where an entry of ours is a function that imports its class."""
+
+    def __getitem__(self, key: Any) -> Any:
+        value = super().__getitem__(key)
+        if isinstance(value, _Importer):
+            value = value()
+            self[key] = value
+        return value
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(tuple(super().keys()))
+
+    def keys(self) -> Any:
+        return tuple(super().keys())
+
+    def values(self) -> Any:
+        return [self[key] for key in self]
+
+    def items(self) -> Any:
+        return [(key, self[key]) for key in self]
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return self[key] if key in self else default
+
+
+@dataclass(frozen=True)
+class _Importer:
+    """Imports one class when called."""
+
+    family: Family
+    kind: str
+    name: str
+
+    def __call__(self) -> Any:
+        return self.family.load(self.kind, self.name)
+
+
+def _register_configs(module: ModuleType) -> None:
+    for family in FAMILIES:
+        module.AutoConfig.register(family.model_type, family.load("configuration", family.config), exist_ok=True)
+
+
+def _register_models(module: ModuleType) -> None:
+    for family in FAMILIES:
+        config = family.load("configuration", family.config)
+        for auto_class, name in family.models.items():
+            mapping = getattr(module, auto_class)._model_mapping
+            if not isinstance(mapping._extra_content, _LazyClasses):
+                mapping._extra_content = _LazyClasses(mapping._extra_content)
+            mapping.register(config, _Importer(family, "modeling", name), exist_ok=True)
+
+
+def _register_tokenizers(module: ModuleType) -> None:
+    """Register own tokenizers under a placeholder configuration.
+
+    Under the family's real configuration, transformers would prefer the copy in a checkpoint over the installed class
+    as soon as `trust_remote_code=True` is passed; a private configuration class keeps the installed one first, found
+    by the `tokenizer_class` that every tokenizer_config.json names.
+    """
+    from transformers.configuration_utils import PreTrainedConfig
+
+    for family in FAMILIES:
+        if family.tokenizer is None:
+            continue
+        tokenizer = family.load("tokenization", family.tokenizer)
+        placeholder = type(
+            f"{family.tokenizer}PlaceholderConfig",
+            (PreTrainedConfig,),
+            {"model_type": f"{family.model_type}-tokenizer"},
+        )
+        module.AutoTokenizer.register(placeholder, tokenizer_class=tokenizer, exist_ok=True)
+
+
+def _register_processors(module: ModuleType) -> None:
+    for family in FAMILIES:
+        if family.processor is not None:
+            config = family.load("configuration", family.config)
+            module.AutoProcessor.register(config, family.load("processing", family.processor), exist_ok=True)
+
+
+def _mark_auto_classes(kind: str, classes: dict[str, str]) -> Callable[[ModuleType], None]:
+    def mark(module: ModuleType) -> None:
+        for auto_class, name in classes.items():
+            getattr(module, name).register_for_auto_class(auto_class)
+
+    return mark
+
+
+def register() -> None:
+    """Make every family known to transformers' Auto classes; safe to call again."""
+    when_imported(f"{AUTO}.configuration_auto", _register_configs)
+    when_imported(f"{AUTO}.modeling_auto", _register_models)
+    when_imported(f"{AUTO}.tokenization_auto", _register_tokenizers)
+    when_imported(f"{AUTO}.processing_auto", _register_processors)
+    for family in FAMILIES:
+        parts = {"configuration": {"AutoConfig": family.config}, "modeling": family.models}
+        if family.tokenizer is not None:
+            parts["tokenization"] = {"AutoTokenizer": family.tokenizer}
+        if family.processor is not None:
+            parts["processing"] = {"AutoProcessor": family.processor}
+        for kind, classes in parts.items():
+            when_imported(family.module(kind), _mark_auto_classes(kind, classes))
