@@ -1,9 +1,9 @@
 """Registration with transformers' Auto classes, without importing a line of model code before it is needed.
 
-This module alone talks to `AutoConfig`, `AutoModel...`, `AutoTokenizer` and `AutoProcessor`. `register()` costs nothing
-until transformers' own auto modules are imported: a post-import hook then adds our configurations, and our model
-classes as entries that are imported on first look-up. Classes are marked for their auto class (`auto_map`, code files
-in checkpoints) as their module is imported, by whichever way.
+This module alone talks to `AutoConfig`, `AutoModel...`, `AutoTokenizer` and `AutoProcessor`. `register()` costs
+nothing until transformers' own auto modules are imported: a post-import hook then adds our configurations, and our
+model classes as entries that are imported on first look-up. Classes are marked for their auto class (`auto_map`, code
+files in checkpoints) as their module is imported, by whichever way.
 """
 
 import importlib
@@ -134,7 +134,7 @@ class _LazyClasses(dict):
         return [(key, self[key]) for key in self]
 
     def get(self, key: Any, default: Any = None) -> Any:
-        return self[key] if key in self else default
+        return self[key] if key in self else default  # noqa: SIM401 (dict.get would not import)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ COPIES = {
     "encoder": {"spanbert": "SpanBert"},
     "heads": {"spanbert": "SpanBert"},
 }
-HEADER = "# Generated from models/canonical/{stem}_canonical.py by scripts/sync_copies.py: change that file, not this one.\n"
+HEADER = "# Generated from models/canonical/{stem}_canonical.py by scripts/sync_copies.py; change that file.\n"
 
 
 def render(stem: str, prefix: str) -> str:

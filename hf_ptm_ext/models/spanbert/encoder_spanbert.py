@@ -1,4 +1,4 @@
-# Generated from models/canonical/encoder_canonical.py by scripts/sync_copies.py: change that file, not this one.
+# Generated from models/canonical/encoder_canonical.py by scripts/sync_copies.py; change that file.
 """The canonical BERT block: post-LayerNorm self-attention and feed-forward layers under BERT's state-dict names.
 
 What differs from upstream's BERT block:

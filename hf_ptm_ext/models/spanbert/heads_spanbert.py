@@ -1,4 +1,4 @@
-# Generated from models/canonical/heads_canonical.py by scripts/sync_copies.py: change that file, not this one.
+# Generated from models/canonical/heads_canonical.py by scripts/sync_copies.py; change that file.
 """Vocabulary heads that compute logits only where a label is, and the losses of the usual heads.
 
 A masked-language-model step labels some 15 % of its tokens; computing the vocabulary logits there alone gives the same
