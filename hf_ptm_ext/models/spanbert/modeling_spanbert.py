@@ -15,14 +15,12 @@ What differs from upstream's BERT: rows may be packed (`sequence_ids`); position
 padding changes nothing; vocabulary logits are computed only where a label is while training; there are no buffers.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 from transformers import initialization as init
-from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_outputs import (
     BaseModelOutputWithPooling,
     MaskedLMOutput,
@@ -36,6 +34,7 @@ from transformers.utils import ModelOutput, logging
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
+from .boundary_spanbert import SpanBertBoundaryHead, fill_masked_spans
 from .configuration_spanbert import AUTO_MAP, HF_PTM_EXT_VERSION, SpanBertConfig
 from .encoder_spanbert import SpanBertEncoder, SpanBertLayer, SpanBertPooler, SpanBertSelfAttention
 from .heads_spanbert import (
@@ -50,6 +49,7 @@ from .heads_spanbert import (
     target_sums,
     with_optional_labels,
 )
+from .inputs_spanbert import SpanBertEmbeddings, build_attention_mask, first_token_states, position_ids_of
 
 logger = logging.get_logger(__name__)
 
@@ -61,115 +61,6 @@ LEGACY_KEYS = {
     r"(layer_norm[12])\.gamma$": r"\1.weight",
     r"(layer_norm[12])\.beta$": r"\1.bias",
 }
-
-
-def position_ids_of(
-    input_shape: torch.Size,
-    device: torch.device,
-    attention_mask: torch.Tensor | None = None,
-    sequence_ids: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """Positions counted from the first token of the own sequence.
-
-    Args:
-        input_shape: `(batch, seq_len)`.
-        device: where the positions are made.
-        attention_mask: `(batch, seq_len)`; leading zeros (left padding) shift the count.
-        sequence_ids: `(batch, seq_len)`; the count restarts where the id changes.
-
-    Returns:
-        `(batch, seq_len)`, or `(1, seq_len)` if all rows are alike.
-    """
-    positions = torch.arange(input_shape[1], device=device)[None]
-    if sequence_ids is not None:
-        starts = torch.ones_like(sequence_ids, dtype=torch.bool)
-        starts[:, 1:] = sequence_ids[:, 1:] != sequence_ids[:, :-1]
-        return positions - torch.where(starts, positions, 0).cummax(dim=1).values
-    if attention_mask is not None and attention_mask.dim() == 2:
-        padding = attention_mask.to(torch.bool).to(torch.int8).argmax(dim=1, keepdim=True)
-        return (positions - padding).clamp(min=0)
-    return positions
-
-
-def visible_function(
-    attention_mask: torch.Tensor | None, sequence_ids: torch.Tensor | None
-) -> Callable[[Any, Any, Any, Any], torch.Tensor]:
-    """Mask function: whether query `q` may look at key `kv`.
-
-    Packed rows: both belong to one sequence, so padding sees padding and no query is without a key. Padded rows: the
-    key is a real token; in a row without any, everything sees everything, as under the reference's constant bias.
-    """
-    if sequence_ids is not None:
-        ids = sequence_ids if attention_mask is None else sequence_ids * attention_mask.to(sequence_ids.dtype)
-        return lambda batch, head, q, kv: ids[batch, q] == ids[batch, kv]
-    real = attention_mask.to(torch.bool)
-    real = real | ~real.any(dim=1, keepdim=True)
-    return lambda batch, head, q, kv: real[batch, kv]
-
-
-def build_attention_mask(
-    config: SpanBertConfig,
-    embeddings: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    sequence_ids: torch.Tensor | None,
-) -> Any:
-    """What the configured attention implementation takes for padded or packed rows.
-
-    Args:
-        config: decides the implementation.
-        embeddings: `(batch, seq_len, hidden)`, for shape, dtype and device.
-        attention_mask: `(batch, seq_len)`, or a finished 4-D mask or `BlockMask` that goes through unchanged.
-        sequence_ids: `(batch, seq_len)`, 1..S within a row, 0 = padding.
-
-    Returns:
-        An additive mask (eager), a boolean one (sdpa), a `BlockMask` (flex), or `None` when nothing is hidden.
-    """
-    if attention_mask is None and sequence_ids is None:
-        return None
-    if attention_mask is not None and not (torch.is_tensor(attention_mask) and attention_mask.dim() == 2):
-        return attention_mask
-    if config._attn_implementation == "flex_attention":
-        # Upstream's builder cannot be traced into a compiled graph; building the blocks here can.
-        from torch.nn.attention.flex_attention import create_block_mask
-
-        batch, seq_len = embeddings.shape[:2]
-        function = visible_function(attention_mask, sequence_ids)
-        return create_block_mask(function, batch, None, seq_len, seq_len, device=embeddings.device)
-    if sequence_ids is None:
-        real = attention_mask.to(torch.bool)
-        return create_bidirectional_mask(config, embeddings, real | ~real.any(dim=1, keepdim=True))
-    return create_bidirectional_mask(
-        config, embeddings, None, and_mask_function=visible_function(attention_mask, sequence_ids)
-    )
-
-
-def first_token_states(
-    hidden_states: torch.Tensor,
-    attention_mask: torch.Tensor | None = None,
-    sequence_ids: torch.Tensor | None = None,
-    num_sequences: int | None = None,
-) -> torch.Tensor:
-    """State of each sequence's first token.
-
-    Args:
-        hidden_states: `(batch, seq_len, hidden)`.
-        attention_mask: `(batch, seq_len)`, to find the first token of left-padded rows.
-        sequence_ids: `(batch, seq_len)` of packed rows.
-        num_sequences: S of packed rows; `None` reads the largest id (which waits for the device).
-
-    Returns:
-        `(batch, hidden)` or, packed, `(batch, S, hidden)`; the state at position 0 stands for an absent sequence.
-    """
-    if sequence_ids is not None:
-        if num_sequences is None:
-            num_sequences = max(int(sequence_ids.max()), 1)
-        numbers = torch.arange(1, num_sequences + 1, device=sequence_ids.device)
-        first = (sequence_ids[:, None, :] == numbers[None, :, None]).to(torch.int8).argmax(dim=-1)
-        return hidden_states.gather(1, first[..., None].expand(-1, -1, hidden_states.shape[-1]))
-    if attention_mask is not None and torch.is_tensor(attention_mask) and attention_mask.dim() == 2:
-        first = attention_mask.to(torch.bool).to(torch.int8).argmax(dim=1)
-        return hidden_states[torch.arange(hidden_states.shape[0], device=hidden_states.device), first]
-    return hidden_states[:, 0]
 
 
 @dataclass
@@ -198,94 +89,6 @@ class SpanBertForPreTrainingOutput(ModelOutput):
     seq_relationship_logits: torch.Tensor | None = None
     hidden_states: tuple[torch.Tensor, ...] | None = None
     attentions: tuple[torch.Tensor, ...] | None = None
-
-
-class SpanBertEmbeddings(nn.Module):
-    """Word, position and token-type embeddings, LayerNorm and dropout."""
-
-    def __init__(self, config: SpanBertConfig):
-        super().__init__()
-        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
-        self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
-        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
-        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
-
-    def forward(
-        self, inputs_embeds: torch.Tensor, position_ids: torch.Tensor, token_type_ids: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """`(batch, seq_len, hidden)` from word embeddings of that shape; no token types means type 0."""
-        if token_type_ids is None:
-            token_types = self.token_type_embeddings.weight[0]
-        else:
-            token_types = self.token_type_embeddings(token_type_ids)
-        embeddings = inputs_embeds + token_types + self.position_embeddings(position_ids)
-        return self.dropout(self.LayerNorm(embeddings))
-
-
-class SpanBertBoundaryMLP(nn.Module):
-    """Two dense, GELU, LayerNorm steps from the boundary states to the width of the word embeddings."""
-
-    def __init__(self, config: SpanBertConfig):
-        super().__init__()
-        self.linear1 = nn.Linear(2 * config.hidden_size + config.pair_positional_embedding_size, config.hidden_size)
-        self.layer_norm1 = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.linear2 = nn.Linear(config.hidden_size, config.hidden_size)
-        self.layer_norm2 = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """`(..., 2 * hidden + position width)` to `(..., hidden)`."""
-        hidden_states = self.layer_norm1(nn.functional.gelu(self.linear1(hidden_states)))
-        return self.layer_norm2(nn.functional.gelu(self.linear2(hidden_states)))
-
-
-class SpanBertBoundaryHead(nn.Module):
-    """The span boundary objective's head (`cls.pair_target_predictions` in the state dict).
-
-    The position table is relative to the left boundary: row 0 is the first token of the span.
-    """
-
-    def __init__(self, config: SpanBertConfig):
-        super().__init__()
-        self.position_embeddings = nn.Embedding(config.max_pair_targets, config.pair_positional_embedding_size)
-        self.mlp_layer_norm = SpanBertBoundaryMLP(config)
-        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
-
-    def features(
-        self, hidden_states: torch.Tensor, span_boundaries: torch.Tensor, slots: torch.Tensor
-    ) -> torch.Tensor:
-        """Input of the head for chosen targets.
-
-        Args:
-            hidden_states: `(batch, seq_len, hidden)`.
-            span_boundaries: `(batch, pairs, 2)` positions in the row.
-            slots: `(targets,)` indices into the flattened `(batch, pairs, max_pair_targets)`.
-
-        Returns:
-            `(targets, 2 * hidden + position width)`.
-        """
-        batch, seq_len, width = hidden_states.shape
-        flat_states = hidden_states.reshape(batch * seq_len, width)
-        rows = torch.arange(batch, device=span_boundaries.device)[:, None, None]
-        boundaries = (rows * seq_len + span_boundaries).reshape(-1, 2)
-        pairs, offsets = (
-            slots // self.position_embeddings.num_embeddings,
-            slots % self.position_embeddings.num_embeddings,
-        )
-        left, right = boundaries.index_select(0, pairs).unbind(-1)
-        return torch.cat(
-            [
-                flat_states.index_select(0, left),
-                flat_states.index_select(0, right),
-                self.position_embeddings(offsets),
-            ],
-            dim=-1,
-        )
-
-    def forward(self, features: torch.Tensor) -> torch.Tensor:
-        """`(targets, 2 * hidden + position width)` to `(targets, vocab_size)`."""
-        return self.decoder(self.mlp_layer_norm(features))
 
 
 class SpanBertPredictionHead(nn.Module):
@@ -349,6 +152,10 @@ class SpanBertPreTrainedModel(PreTrainedModel):
         model._weight_conversions = []
         model._check_loading(set(info["missing_keys"]), args[0] if args else "the state dict")
         return (model, info) if wants_info else model
+
+    def encode(self, *inputs: torch.Tensor | None, **kwargs: Any) -> BaseModelOutputWithPooling:
+        """Run a head's encoder on its six inputs, in the order in which every `forward` names them."""
+        return self.bert(*inputs, return_dict=True, **kwargs)
 
     def _check_loading(self, missing: set[str], source: Any) -> None:
         """Refuse a file without encoder weights and warn about prediction heads that it lacks."""
@@ -582,15 +389,8 @@ class SpanBertForPreTraining(SpanBertWithVocabularyHead):
             kwargs["output_hidden_states"] = True
         if self.cls.seq_relationship is not None and next_sentence_label is not None and sequence_ids is not None:
             kwargs["num_sequences"] = next_sentence_label.shape[-1]
-        outputs = self.bert(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            sequence_ids=sequence_ids,
-            inputs_embeds=inputs_embeds,
-            return_dict=True,
-            **kwargs,
+        outputs = self.encode(
+            input_ids, attention_mask, token_type_ids, position_ids, sequence_ids, inputs_embeds, **kwargs
         )
         states = outputs.last_hidden_state
         boundary_states = self._boundary_states(outputs) if span_boundaries is not None else None
@@ -600,7 +400,7 @@ class SpanBertForPreTraining(SpanBertWithVocabularyHead):
         prediction_logits = self.cls.predictions(states) if return_logits else None
         boundary_logits = None
         if return_logits and span_boundaries is not None:
-            boundary_logits = self._boundary_logits(boundary_states, span_boundaries)
+            boundary_logits = self.cls.pair_target_predictions.all_logits(boundary_states, span_boundaries)
         seq_relationship_logits = None
         if self.cls.seq_relationship is not None:
             seq_relationship_logits = self.cls.seq_relationship(outputs.pooler_output)
@@ -615,7 +415,9 @@ class SpanBertForPreTraining(SpanBertWithVocabularyHead):
                 share = count_targets(targets) / num_items_in_batch
         counts = target_counts or {}
         if span_labels is not None:
-            sbo_sum, number = self._boundary_loss_sum(boundary_states, span_boundaries, span_labels, boundary_logits)
+            sbo_sum, number = self.cls.pair_target_predictions.loss_sum(
+                boundary_states, span_boundaries, span_labels, boundary_logits
+            )
             total = counts.get("span_labels", number if share is None else number / share.clamp(min=1e-12))
             sbo_loss = sbo_sum / (total + 1)
         if next_sentence_label is not None:
@@ -677,13 +479,6 @@ class SpanBertForPreTraining(SpanBertWithVocabularyHead):
         layer = self.config.pair_target_layer % self.config.num_hidden_layers
         return outputs.hidden_states[layer + 1]
 
-    def _boundary_logits(self, states: torch.Tensor, span_boundaries: torch.Tensor) -> torch.Tensor:
-        """Logits of every slot of every pair, `(batch, pairs, max_pair_targets, vocab_size)`."""
-        head = self.cls.pair_target_predictions
-        shape = (*span_boundaries.shape[:2], self.config.max_pair_targets)
-        slots = torch.arange(shape[0] * shape[1] * shape[2], device=states.device)
-        return head(head.features(states, span_boundaries, slots)).reshape(*shape, -1)
-
     def _token_loss_sum(
         self,
         states: torch.Tensor,
@@ -697,32 +492,6 @@ class SpanBertForPreTraining(SpanBertWithVocabularyHead):
             return summed_cross_entropy(logits.reshape(-1, logits.shape[-1]), targets), targets
         selected, targets = select_labelled(states, labels, label_positions)
         return summed_cross_entropy(self.cls.predictions(selected), targets), targets
-
-    def _boundary_loss_sum(
-        self,
-        states: torch.Tensor,
-        span_boundaries: torch.Tensor,
-        span_labels: torch.Tensor,
-        logits: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Summed loss over span targets and their number."""
-        if logits is not None:
-            targets = span_labels.reshape(-1)
-            return summed_cross_entropy(logits.reshape(-1, logits.shape[-1]), targets), count_targets(targets)
-        features, targets = self._boundary_targets(states, span_boundaries, span_labels)
-        return summed_cross_entropy(self.cls.pair_target_predictions(features), targets), count_targets(targets)
-
-    def _boundary_targets(
-        self, states: torch.Tensor, span_boundaries: torch.Tensor, span_labels: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Head inputs and labels of the slots that have a label (of all slots while compiling)."""
-        targets = span_labels.reshape(-1)
-        if torch.compiler.is_compiling():
-            slots = torch.arange(targets.shape[0], device=targets.device)
-        else:
-            slots = (targets != -100).nonzero().squeeze(-1)
-        features = self.cls.pair_target_predictions.features(states, span_boundaries, slots)
-        return features, targets.index_select(0, slots)
 
     @torch.no_grad()
     def evaluation_sums(
@@ -753,14 +522,14 @@ class SpanBertForPreTraining(SpanBertWithVocabularyHead):
             )
         }
         if span_labels is not None:
-            targets = self._boundary_targets(self._boundary_states(outputs), span_boundaries, span_labels)
-            sums["sbo"] = target_sums(self.cls.pair_target_predictions, *targets)
+            head = self.cls.pair_target_predictions
+            targets = head.labelled(self._boundary_states(outputs), span_boundaries, span_labels)
+            sums["sbo"] = target_sums(head, *targets)
         if next_sentence_label is not None:
             pooled = outputs.pooler_output.reshape(-1, outputs.pooler_output.shape[-1])
             sums["nsp"] = target_sums(self.cls.seq_relationship, pooled, next_sentence_label.reshape(-1))
         return sums
 
-    @torch.no_grad()
     def fill_span(self, text: str, tokenizer: Any, top_k: int = 5) -> list[dict[str, Any]]:
         """Predict masked spans from their boundaries, with the span boundary head.
 
@@ -778,65 +547,7 @@ class SpanBertForPreTraining(SpanBertWithVocabularyHead):
         Raises:
             ValueError: no mask token in the text, or a span longer than `max_pair_targets`.
         """
-        if "cls.pair_target_predictions" in getattr(self, "_fresh_heads", ()):
-            logger.warning(
-                "The span boundary head was not in the checkpoint: `fill_span` returns noise until it is trained."
-            )
-        encoding = tokenizer(text, return_tensors="pt").to(self.device)
-        input_ids = encoding["input_ids"][0]
-        spans = _mask_runs(input_ids == tokenizer.mask_token_id)
-        if not spans:
-            raise ValueError(
-                f"`text` must contain the mask token {tokenizer.mask_token!r} at least once, got {text!r}."
-            )
-        width = self.config.max_pair_targets
-        for start, end in spans:
-            if end - start > width:
-                raise ValueError(
-                    f"A span of {end - start} mask tokens is longer than `max_pair_targets` = {width}, the positions "
-                    "that the boundary head knows."
-                )
-            if start < 2 or end > len(input_ids) - 2:
-                logger.warning(
-                    "A span at the edge of the text has [CLS] or [SEP] for a boundary, which the objective never "
-                    "trains: the prediction is unreliable."
-                )
-        boundaries = torch.tensor([[[start - 1, end] for start, end in spans]], device=self.device)
-        was_training = self.training
-        self.eval()
-        try:
-            logits = self(**encoding, span_boundaries=boundaries).boundary_logits[0]
-        finally:
-            self.train(was_training)
-        return [
-            _describe_span(tokenizer, start, end, span_logits[: end - start].softmax(-1), top_k)
-            for (start, end), span_logits in zip(spans, logits, strict=True)
-        ]
-
-
-def _mask_runs(is_mask: torch.Tensor) -> list[tuple[int, int]]:
-    """Start and exclusive end of every run of true values in a `(seq_len,)` tensor."""
-    padded = nn.functional.pad(is_mask.to(torch.int8), (1, 1))
-    steps = padded[1:] - padded[:-1]
-    starts, ends = (steps == 1).nonzero().flatten(), (steps == -1).nonzero().flatten()
-    return list(zip(starts.tolist(), ends.tolist(), strict=True))
-
-
-def _describe_span(tokenizer: Any, start: int, end: int, probabilities: torch.Tensor, top_k: int) -> dict[str, Any]:
-    """The readable form of a span's `(length, vocab_size)` probabilities."""
-    values, ids = probabilities.topk(min(top_k, probabilities.shape[-1]), dim=-1)
-    candidates = [
-        list(zip(tokenizer.convert_ids_to_tokens(row_ids), row_values, strict=True))
-        for row_ids, row_values in zip(ids.tolist(), values.tolist(), strict=True)
-    ]
-    best = [row[0][0] for row in candidates]
-    return {
-        "start": start,
-        "end": end,
-        "text": tokenizer.convert_tokens_to_string(best),
-        "tokens": best,
-        "candidates": candidates,
-    }
+        return fill_masked_spans(self, text, tokenizer, top_k)
 
 
 @with_optional_labels("label_positions")
@@ -882,15 +593,8 @@ class SpanBertForMaskedLM(SpanBertWithVocabularyHead):
         Returns:
             `loss` and `logits` `(batch, seq_len, vocab_size)`, `None` in training with labels unless asked for.
         """
-        outputs = self.bert(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            sequence_ids=sequence_ids,
-            inputs_embeds=inputs_embeds,
-            return_dict=True,
-            **kwargs,
+        outputs = self.encode(
+            input_ids, attention_mask, token_type_ids, position_ids, sequence_ids, inputs_embeds, **kwargs
         )
         if return_logits is None:
             return_logits = not (self.training and labels is not None)
@@ -952,15 +656,8 @@ class SpanBertForSequenceClassification(SpanBertPreTrainedModel):
         """
         if labels is not None and sequence_ids is not None:
             kwargs["num_sequences"] = labels.shape[1]
-        outputs = self.bert(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            sequence_ids=sequence_ids,
-            inputs_embeds=inputs_embeds,
-            return_dict=True,
-            **kwargs,
+        outputs = self.encode(
+            input_ids, attention_mask, token_type_ids, position_ids, sequence_ids, inputs_embeds, **kwargs
         )
         logits = self.classifier(self.dropout(outputs.pooler_output))
         loss = None if labels is None else problem_type_loss(self.config, logits, labels, num_items_in_batch)
@@ -1004,15 +701,8 @@ class SpanBertForTokenClassification(SpanBertPreTrainedModel):
         Returns:
             `loss` and `logits` `(batch, seq_len, num_labels)`.
         """
-        outputs = self.bert(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            sequence_ids=sequence_ids,
-            inputs_embeds=inputs_embeds,
-            return_dict=True,
-            **kwargs,
+        outputs = self.encode(
+            input_ids, attention_mask, token_type_ids, position_ids, sequence_ids, inputs_embeds, **kwargs
         )
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
         loss = None if labels is None else classification_loss(logits, labels, num_items_in_batch)
@@ -1054,15 +744,8 @@ class SpanBertForQuestionAnswering(SpanBertPreTrainedModel):
         Returns:
             `loss`, `start_logits` and `end_logits` `(batch, seq_len)`.
         """
-        outputs = self.bert(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            sequence_ids=sequence_ids,
-            inputs_embeds=inputs_embeds,
-            return_dict=True,
-            **kwargs,
+        outputs = self.encode(
+            input_ids, attention_mask, token_type_ids, position_ids, sequence_ids, inputs_embeds, **kwargs
         )
         start_logits, end_logits = self.qa_outputs(outputs.last_hidden_state).unbind(-1)
         loss = None
