@@ -12,7 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-MODELS = Path(__file__).resolve().parents[1] / "hf_ptm_ext" / "models"
+ROOT = Path(__file__).resolve().parents[1]
+MODELS = ROOT / "hf_ptm_ext" / "models"
 # canonical file stem -> families that carry it, with their class prefixes
 COPIES = {
     "encoder": {"spanbert": "SpanBert"},
@@ -26,13 +27,13 @@ def render(stem: str, prefix: str) -> str:
     source = (MODELS / "canonical" / f"{stem}_canonical.py").read_text(encoding="utf-8")
     text = HEADER.format(stem=stem) + source.replace("Canonical", prefix)
     formatted = subprocess.run(
-        [sys.executable, "-m", "ruff", "format", "--stdin-filename", f"{stem}.py", "-"],
+        [sys.executable, "-m", "ruff", "format", "--config", str(ROOT / "pyproject.toml"), "-"],
         input=text,
         capture_output=True,
         text=True,
         encoding="utf-8",
         check=True,
-        cwd=MODELS,
+        cwd=ROOT,
     )
     return formatted.stdout
 
@@ -48,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
             text = render(stem, prefix)
             if target.exists() and target.read_text(encoding="utf-8") == text:
                 continue
-            stale.append(str(target.relative_to(MODELS.parents[1])))
+            stale.append(str(target.relative_to(ROOT)))
             if not options.check:
                 target.write_text(text, encoding="utf-8")
     for name in stale:

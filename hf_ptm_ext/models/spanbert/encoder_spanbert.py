@@ -53,11 +53,7 @@ def eager_attention_forward(
 
 def is_plain_linear(module: nn.Module) -> bool:
     """Whether calling `module` is exactly `F.linear` on its own weight and bias, with nothing attached to it."""
-    return (
-        type(module) is nn.Linear
-        and not module._forward_hooks
-        and not module._forward_pre_hooks
-    )
+    return type(module) is nn.Linear and not module._forward_hooks and not module._forward_pre_hooks
 
 
 class SpanBertSelfAttention(nn.Module):
@@ -77,26 +73,17 @@ class SpanBertSelfAttention(nn.Module):
         self.value = nn.Linear(config.hidden_size, config.hidden_size)
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
 
-    def project(
-        self, hidden_states: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def project(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Query, key and value, each `(batch, seq_len, hidden)`."""
         modules = (self.query, self.key, self.value)
         if all(is_plain_linear(module) for module in modules):
             weight = torch.cat([module.weight for module in modules])
             bias = torch.cat([module.bias for module in modules])
             return nn.functional.linear(hidden_states, weight, bias).chunk(3, dim=-1)
-        return (
-            self.query(hidden_states),
-            self.key(hidden_states),
-            self.value(hidden_states),
-        )
+        return self.query(hidden_states), self.key(hidden_states), self.value(hidden_states)
 
     def forward(
-        self,
-        hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-        **kwargs,
+        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None, **kwargs
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attend.
 
@@ -110,9 +97,7 @@ class SpanBertSelfAttention(nn.Module):
         """
         input_shape = hidden_states.shape[:-1]
         query, key, value = (
-            part.reshape(
-                *input_shape, self.num_attention_heads, self.attention_head_size
-            ).transpose(1, 2)
+            part.reshape(*input_shape, self.num_attention_heads, self.attention_head_size).transpose(1, 2)
             for part in self.project(hidden_states)
         )
         attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
@@ -140,9 +125,7 @@ class SpanBertSelfOutput(nn.Module):
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
-    def forward(
-        self, hidden_states: torch.Tensor, residual: torch.Tensor
-    ) -> torch.Tensor:
+    def forward(self, hidden_states: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
         """`LayerNorm(dropout(dense(hidden_states)) + residual)`, `(batch, seq_len, hidden)`."""
         return self.LayerNorm(self.dropout(self.dense(hidden_states)) + residual)
 
@@ -156,10 +139,7 @@ class SpanBertAttention(nn.Module):
         self.output = SpanBertSelfOutput(config, config.hidden_size)
 
     def forward(
-        self,
-        hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-        **kwargs,
+        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None, **kwargs
     ) -> torch.Tensor:
         """Attention block output `(batch, seq_len, hidden)`."""
         context, _ = self.self(hidden_states, attention_mask, **kwargs)
@@ -189,10 +169,7 @@ class SpanBertLayer(GradientCheckpointingLayer):
         self.output = SpanBertSelfOutput(config, config.intermediate_size)
 
     def forward(
-        self,
-        hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-        **kwargs,
+        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None, **kwargs
     ) -> torch.Tensor:
         """Layer output `(batch, seq_len, hidden)`."""
         attended = self.attention(hidden_states, attention_mask, **kwargs)
@@ -204,15 +181,10 @@ class SpanBertEncoder(nn.Module):
 
     def __init__(self, config):
         super().__init__()
-        self.layer = nn.ModuleList(
-            [SpanBertLayer(config, index) for index in range(config.num_hidden_layers)]
-        )
+        self.layer = nn.ModuleList([SpanBertLayer(config, index) for index in range(config.num_hidden_layers)])
 
     def forward(
-        self,
-        hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-        **kwargs,
+        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None, **kwargs
     ) -> torch.Tensor:
         """Output of the last layer `(batch, seq_len, hidden)`."""
         for layer in self.layer:

@@ -46,9 +46,7 @@ class SpanBertLMPredictionHead(nn.Module):
 
 
 def select_labelled(
-    hidden_states: torch.Tensor,
-    labels: torch.Tensor,
-    label_positions: torch.Tensor | None = None,
+    hidden_states: torch.Tensor, labels: torch.Tensor, label_positions: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Pick the states and labels that a loss needs.
 
@@ -82,9 +80,7 @@ def summed_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.T
         logits: `(targets, classes)`.
         targets: `(targets,)`.
     """
-    return nn.functional.cross_entropy(
-        logits.float(), targets, ignore_index=-100, reduction="sum"
-    )
+    return nn.functional.cross_entropy(logits.float(), targets, ignore_index=-100, reduction="sum")
 
 
 def count_targets(targets: torch.Tensor) -> torch.Tensor:
@@ -93,9 +89,7 @@ def count_targets(targets: torch.Tensor) -> torch.Tensor:
 
 
 def mean_over_targets(
-    loss_sum: torch.Tensor,
-    targets: torch.Tensor,
-    num_items_in_batch: torch.Tensor | int | None = None,
+    loss_sum: torch.Tensor, targets: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
 ) -> torch.Tensor:
     """Divide a summed loss by `num_items_in_batch`, or by the number of targets (at least 1)."""
     if num_items_in_batch is None:
@@ -106,24 +100,17 @@ def mean_over_targets(
 
 
 def classification_loss(
-    logits: torch.Tensor,
-    labels: torch.Tensor,
-    num_items_in_batch: torch.Tensor | int | None = None,
+    logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
 ) -> torch.Tensor:
     """Mean cross entropy of class logits `(..., classes)` against integer labels `(...)`, -100 ignored."""
     targets = labels.reshape(-1)
     return mean_over_targets(
-        summed_cross_entropy(logits.reshape(-1, logits.shape[-1]), targets),
-        targets,
-        num_items_in_batch,
+        summed_cross_entropy(logits.reshape(-1, logits.shape[-1]), targets), targets, num_items_in_batch
     )
 
 
 def problem_type_loss(
-    config,
-    logits: torch.Tensor,
-    labels: torch.Tensor,
-    num_items_in_batch: torch.Tensor | int | None = None,
+    config, logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
 ) -> torch.Tensor:
     """Upstream's sequence-classification loss: regression, single-label or multi-label, guessed once from the labels.
 
@@ -145,13 +132,9 @@ def problem_type_loss(
     if config.problem_type == "single_label_classification":
         return classification_loss(logits, labels, num_items_in_batch)
     if config.problem_type == "regression":
-        loss_sum = nn.functional.mse_loss(
-            logits.reshape(labels.shape), labels.to(logits.dtype), reduction="sum"
-        )
+        loss_sum = nn.functional.mse_loss(logits.reshape(labels.shape), labels.to(logits.dtype), reduction="sum")
     elif config.problem_type == "multi_label_classification":
-        loss_sum = nn.functional.binary_cross_entropy_with_logits(
-            logits, labels.to(logits.dtype), reduction="sum"
-        )
+        loss_sum = nn.functional.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="sum")
     else:
         raise ValueError(
             "`problem_type` must be regression, single_label_classification or multi_label_classification, "
@@ -174,10 +157,7 @@ def span_extraction_loss(
     """
     seq_len = start_logits.shape[1]
     losses = []
-    for logits, positions in (
-        (start_logits, start_positions),
-        (end_logits, end_positions),
-    ):
+    for logits, positions in ((start_logits, start_positions), (end_logits, end_positions)):
         positions = positions.reshape(-1)
         inside = (positions >= 0) & (positions < seq_len)
         losses.append(classification_loss(logits, torch.where(inside, positions, -100)))
@@ -185,9 +165,7 @@ def span_extraction_loss(
 
 
 @torch.no_grad()
-def target_sums(
-    head: nn.Module, states: torch.Tensor, targets: torch.Tensor
-) -> torch.Tensor:
+def target_sums(head: nn.Module, states: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Sums for evaluation, a chunk of targets at a time so that no large logits tensor ever exists.
 
     Args:
@@ -231,9 +209,7 @@ def with_optional_labels(*names: str):
         signature = inspect.signature(cls.forward)
         cls.forward.__signature__ = signature.replace(
             parameters=[
-                parameter.replace(name=_NotALabelName(name))
-                if name in names
-                else parameter
+                parameter.replace(name=_NotALabelName(name)) if name in names else parameter
                 for name, parameter in signature.parameters.items()
             ]
         )
