@@ -1,18 +1,31 @@
 """Text for pre-training: readers, packing, tokenisation, resumable streams, sentence pairs, embedded corpora."""
 
+from typing import TYPE_CHECKING, Any
+
 from .embedded import embedded_corpus, embedded_corpus_path
+from .map_style import pretraining_dataset
 from .packing import BlockPacker, RowPacker, pack_documents, pack_row
 from .readers import Document, FileDocuments, expand_files, read_documents
+from .sources import DatasetDocuments, DocumentSource, ListDocuments, as_document_source, dataset_documents
 from .splits import document_digest, held_out_split, is_held_out
 from .tokenization import SpecialTokens, encode_batch, encode_documents, special_tokens_of
 from .tokenizer_training import train_wordpiece
 
+if TYPE_CHECKING:
+    from .streaming import PretrainingStream
+
 __all__ = [
     "BlockPacker",
+    "DatasetDocuments",
     "Document",
+    "DocumentSource",
     "FileDocuments",
+    "ListDocuments",
+    "PretrainingStream",
     "RowPacker",
     "SpecialTokens",
+    "as_document_source",
+    "dataset_documents",
     "document_digest",
     "embedded_corpus",
     "embedded_corpus_path",
@@ -23,7 +36,21 @@ __all__ = [
     "is_held_out",
     "pack_documents",
     "pack_row",
+    "pretraining_dataset",
     "read_documents",
     "special_tokens_of",
     "train_wordpiece",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the stream when it is asked for: it is the only part that needs torch."""
+    if name == "PretrainingStream":
+        from .streaming import PretrainingStream
+
+        return PretrainingStream
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from transformers import BertTokenizerFast
+    from transformers import BertTokenizer
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
@@ -22,7 +22,7 @@ def train_wordpiece(
     lowercase: bool = True,
     min_frequency: int = 2,
     model_max_length: int = 512,
-) -> "BertTokenizerFast":
+) -> "BertTokenizer":
     """Train a WordPiece tokenizer of BERT's kind.
 
     Text is cleaned, Chinese characters become words of their own, and accents are stripped if `lowercase`, as in
@@ -39,7 +39,7 @@ def train_wordpiece(
         model_max_length (`int`, *optional*, defaults to 512): Written to the tokenizer's configuration.
 
     Returns:
-        `BertTokenizerFast`: ids 0 to 4 are [PAD], [UNK], [CLS], [SEP], [MASK], then the characters, then the pieces
+        `BertTokenizer`: ids 0 to 4 are [PAD], [UNK], [CLS], [SEP], [MASK], then the characters, then the pieces
         in the order in which they were joined.
 
     Raises:
@@ -53,7 +53,7 @@ def train_wordpiece(
     ['lower', '中', '国']
     """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
-    from transformers import BertTokenizerFast
+    from transformers import BertTokenizer
 
     if vocab_size <= len(SPECIAL_TOKENS):
         raise ValueError(f"`vocab_size` must exceed the {len(SPECIAL_TOKENS)} special tokens, got {vocab_size}.")
@@ -75,7 +75,7 @@ def train_wordpiece(
     )
     backend.train_from_iterator((sentence for document in documents for sentence in document), trainer)
     vocab = dict(sorted(backend.get_vocab().items(), key=lambda item: item[1]))
-    return BertTokenizerFast(vocab=vocab, do_lower_case=lowercase, model_max_length=model_max_length)
+    return BertTokenizer(vocab=vocab, do_lower_case=lowercase, model_max_length=model_max_length)
 
 
 def _words(backend: object, documents: Iterable[Sequence[str]]) -> Iterator[tuple[str, int]]:
