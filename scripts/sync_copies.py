@@ -18,6 +18,7 @@ MODELS = ROOT / "hf_ptm_ext" / "models"
 COPIES = {
     "encoder": {"spanbert": "SpanBert"},
     "heads": {"spanbert": "SpanBert"},
+    "loading": {"spanbert": "SpanBert"},
 }
 HEADER = "# Generated from models/canonical/{stem}_canonical.py by scripts/sync_copies.py; change that file.\n"
 

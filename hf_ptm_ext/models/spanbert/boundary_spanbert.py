@@ -79,11 +79,31 @@ class SpanBertBoundaryHead(nn.Module):
         return self(self.features(hidden_states, span_boundaries, slots)).reshape(*shape, -1)
 
     def labelled(
-        self, hidden_states: torch.Tensor, span_boundaries: torch.Tensor, span_labels: torch.Tensor
+        self,
+        hidden_states: torch.Tensor,
+        span_boundaries: torch.Tensor,
+        span_labels: torch.Tensor,
+        row_budget: int | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Inputs of `forward` and labels of the slots that have a label (of all slots while compiling)."""
+        """Inputs of `forward` and labels of the slots that have a label.
+
+        Args:
+            hidden_states: `(batch, seq_len, hidden)`.
+            span_boundaries: `(batch, pairs, 2)`.
+            span_labels: `(batch, pairs, max_pair_targets)`.
+            row_budget: the most targets that a row can have. With it the number of slots is fixed, labelled ones first;
+                without it labelled slots are looked up, or all are kept while compiling.
+
+        Returns:
+            `(slots, 2 * hidden + position width)` and `(slots,)`.
+        """
         targets = span_labels.reshape(-1)
-        if torch.compiler.is_compiling():
+        if row_budget is not None:
+            row_labels = span_labels.flatten(1)
+            chosen = (row_labels == -100).to(torch.uint8).sort(dim=1, stable=True).indices[:, :row_budget]
+            rows = torch.arange(row_labels.shape[0], device=targets.device)[:, None]
+            slots = (rows * row_labels.shape[1] + chosen).reshape(-1)
+        elif torch.compiler.is_compiling():
             slots = torch.arange(targets.shape[0], device=targets.device)
         else:
             slots = (targets != -100).nonzero().squeeze(-1)
@@ -95,12 +115,13 @@ class SpanBertBoundaryHead(nn.Module):
         span_boundaries: torch.Tensor,
         span_labels: torch.Tensor,
         logits: torch.Tensor | None = None,
+        row_budget: int | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Summed loss over span targets and their number, from full logits if they are there anyway."""
         if logits is not None:
             targets = span_labels.reshape(-1)
             return summed_cross_entropy(logits.reshape(-1, logits.shape[-1]), targets), count_targets(targets)
-        features, targets = self.labelled(hidden_states, span_boundaries, span_labels)
+        features, targets = self.labelled(hidden_states, span_boundaries, span_labels, row_budget)
         return summed_cross_entropy(self(features), targets), count_targets(targets)
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:

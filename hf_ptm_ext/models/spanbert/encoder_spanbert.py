@@ -34,7 +34,9 @@ def eager_attention_forward(
 
     Args:
         module: the attention module, for its `training` flag.
-        query, key, value: `(batch, heads, seq_len, head_dim)`.
+        query: `(batch, heads, seq_len, head_dim)`.
+        key: `(batch, heads, seq_len, head_dim)`.
+        value: `(batch, heads, seq_len, head_dim)`.
         attention_mask: additive, broadcastable to `(batch, heads, seq_len, seq_len)`, or `None`.
         scaling: factor of the scores.
         dropout: probability of dropping an attention weight.
@@ -57,7 +59,7 @@ def is_plain_linear(module: nn.Module) -> bool:
 
 
 class SpanBertSelfAttention(nn.Module):
-    """Multi-head self-attention with separate query, key and value parameters, fused at run time where that is exact."""
+    """Multi-head self-attention with separate query, key and value parameters, fused at run time where exact."""
 
     def __init__(self, config, layer_idx: int):
         super().__init__()

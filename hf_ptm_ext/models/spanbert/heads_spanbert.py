@@ -1,10 +1,10 @@
 # Generated from models/canonical/heads_canonical.py by scripts/sync_copies.py; change that file.
 """Vocabulary heads that compute logits only where a label is, and the losses of the usual heads.
 
-A masked-language-model step labels some 15 % of its tokens; computing the vocabulary logits there alone gives the same
-loss for a fraction of the time and memory. Every loss here is a sum over labelled targets divided by a count, where the
-count is the caller's `num_items_in_batch` if given (exact under gradient accumulation) and otherwise the batch's own;
-with no target at all the loss is 0 with a gradient graph, never NaN.
+A masked-language-model step labels some 15 % of its tokens; computing the vocabulary logits there alone gives the
+same loss for a fraction of the time and memory. Every loss here is a sum over labelled targets divided by a count,
+where the count is the caller's `num_items_in_batch` if given (exact under gradient accumulation) and otherwise the
+batch's own; with no target at all the loss is 0 with a gradient graph, never NaN.
 """
 
 import inspect
@@ -152,8 +152,10 @@ def span_extraction_loss(
     """Mean of the start and end cross entropies; positions outside the input are ignored.
 
     Args:
-        start_logits, end_logits: `(batch, seq_len)`.
-        start_positions, end_positions: `(batch,)` or `(batch, 1)`.
+        start_logits: `(batch, seq_len)`.
+        end_logits: `(batch, seq_len)`.
+        start_positions: `(batch,)` or `(batch, 1)`.
+        end_positions: `(batch,)` or `(batch, 1)`.
     """
     seq_len = start_logits.shape[1]
     losses = []

@@ -11,8 +11,8 @@ with E the word embeddings (tied) and c a bias of its own. The pre-training loss
 
 where the + 1 is the reference code's. Next-sentence prediction is off by default: SpanBERT trains on single segments.
 
-What differs from upstream's BERT: rows may be packed (`sequence_ids`); positions start at the first real token, so left
-padding changes nothing; vocabulary logits are computed only where a label is while training; there are no buffers.
+What differs from upstream's BERT: rows may be packed (`sequence_ids`); positions start at the first real token, so
+left padding changes nothing; vocabulary logits are computed only where a label is while training; no buffers.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from transformers.modeling_outputs import (
     TokenClassifierOutput,
 )
 from transformers.modeling_utils import PreTrainedModel
-from transformers.utils import ModelOutput, logging
+from transformers.utils import ModelOutput
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
@@ -50,17 +50,7 @@ from .heads_spanbert import (
     with_optional_labels,
 )
 from .inputs_spanbert import SpanBertEmbeddings, build_attention_mask, first_token_states, position_ids_of
-
-logger = logging.get_logger(__name__)
-
-# Names found in files of older tools: a DataParallel wrapper's prefix, the fairseq wrapper's, TensorFlow's LayerNorm
-# names in the boundary head (upstream renames those of the other LayerNorms itself).
-LEGACY_KEYS = {
-    r"^module\.": "",
-    r"^decoder\.(bert\.|cls\.)": r"\1",
-    r"(layer_norm[12])\.gamma$": r"\1.weight",
-    r"(layer_norm[12])\.beta$": r"\1.bias",
-}
+from .loading_spanbert import SpanBertLoading
 
 
 @dataclass
@@ -108,7 +98,7 @@ class SpanBertPreTrainingHeads(SpanBertPredictionHead):
         self.seq_relationship = nn.Linear(config.hidden_size, 2) if config.next_sentence_prediction else None
 
 
-class SpanBertPreTrainedModel(PreTrainedModel):
+class SpanBertPreTrainedModel(SpanBertLoading, PreTrainedModel):
     """Loading, saving and initialisation shared by all SpanBERT classes."""
 
     config: SpanBertConfig
@@ -122,67 +112,25 @@ class SpanBertPreTrainedModel(PreTrainedModel):
     _can_compile_fullgraph = True
     _no_split_modules = ["SpanBertEmbeddings", "SpanBertLayer"]
     _can_record_outputs = {"hidden_states": SpanBertLayer, "attentions": SpanBertSelfAttention}
-    # Heads whose fresh initialisation makes predictions meaningless: state-dict prefix -> what it predicts.
-    _prediction_heads: dict[str, str] = {}
+    _auto_map = AUTO_MAP
+    _code_version = HF_PTM_EXT_VERSION
+    # A DataParallel wrapper's prefix, the fairseq wrapper's, TensorFlow's LayerNorm names in the boundary head
+    # (upstream renames those of the other LayerNorms itself).
+    _legacy_keys = {
+        r"^module\.": "",
+        r"^decoder\.(bert\.|cls\.)": r"\1",
+        r"(layer_norm[12])\.gamma$": r"\1.weight",
+        r"(layer_norm[12])\.beta$": r"\1.bias",
+    }
 
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, (SpanBertLMPredictionHead, SpanBertBoundaryHead)):
             init.zeros_(module.bias)
 
-    @classmethod
-    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
-        """Load as upstream does; also reads older key names and says aloud which prediction heads are new.
-
-        Args:
-            args: as upstream.
-            kwargs: as upstream. `key_mapping` is added to the renaming of older names (`module.` and fairseq's
-                `decoder.` prefixes, `gamma`/`beta`).
-
-        Returns:
-            The model or, with `output_loading_info=True`, the model and the loading information.
-
-        Raises:
-            ValueError: the file has none of the encoder's weights.
-        """
-        wants_info = kwargs.pop("output_loading_info", False)
-        key_mapping = {**LEGACY_KEYS, **(kwargs.pop("key_mapping", None) or {})}
-        model, info = super().from_pretrained(*args, key_mapping=key_mapping, output_loading_info=True, **kwargs)
-        # Saving writes today's names, whatever the file had.
-        model._weight_conversions = []
-        model._check_loading(set(info["missing_keys"]), args[0] if args else "the state dict")
-        return (model, info) if wants_info else model
-
     def encode(self, *inputs: torch.Tensor | None, **kwargs: Any) -> BaseModelOutputWithPooling:
         """Run a head's encoder on its six inputs, in the order in which every `forward` names them."""
         return self.bert(*inputs, return_dict=True, **kwargs)
-
-    def _check_loading(self, missing: set[str], source: Any) -> None:
-        """Refuse a file without encoder weights and warn about prediction heads that it lacks."""
-        prefix = "" if self.base_model is self else f"{self.base_model_prefix}."
-        encoder = [name for name, _ in self.named_parameters() if name.startswith(f"{prefix}encoder.")]
-        if encoder and missing.issuperset(encoder):
-            raise ValueError(
-                f"No encoder weight of {type(self).__name__} was found in {source}: expected names like "
-                f"`bert.{encoder[0].removeprefix(prefix)}`. Convert the checkpoint (`hf-ptm-ext convert spanbert`) or "
-                "pass `key_mapping={pattern: replacement}` for its prefix."
-            )
-        self._fresh_heads = tuple(
-            head for head in self._prediction_heads if any(name.startswith(f"{head}.") for name in missing)
-        )
-        for head in self._fresh_heads:
-            logger.warning(
-                f"{type(self).__name__}: {source} has no {self._prediction_heads[head]} (`{head}.*`), so it was "
-                "initialised at random. Its predictions are noise until it is trained: encoder-only files such as "
-                "SpanBERT/spanbert-base-cased cannot fill masks."
-            )
-
-    def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
-        """Save as upstream does, with every head of the family in the config's auto_map."""
-        self.config.hf_ptm_ext_version = HF_PTM_EXT_VERSION
-        if self._auto_class is not None:
-            self.config.auto_map = {**(getattr(self.config, "auto_map", None) or {}), **AUTO_MAP}
-        super().save_pretrained(save_directory, *args, **kwargs)
 
 
 class SpanBertModel(SpanBertPreTrainedModel):
@@ -362,7 +310,12 @@ class SpanBertForPreTraining(SpanBertWithVocabularyHead):
         """Encode and, for the labels given, compute the terms of the loss.
 
         Args:
-            input_ids, attention_mask, token_type_ids, position_ids, sequence_ids, inputs_embeds: see `SpanBertModel`.
+            input_ids: `(batch, seq_len)`; this and the next five as in `SpanBertModel`.
+            attention_mask: `(batch, seq_len)`.
+            token_type_ids: `(batch, seq_len)`.
+            position_ids: `(batch, seq_len)`.
+            sequence_ids: `(batch, seq_len)`.
+            inputs_embeds: `(batch, seq_len, hidden)`.
             labels: `(batch, seq_len)` original ids at selected tokens, -100 elsewhere.
             span_boundaries: `(batch, pairs, 2)` positions in the row of the tokens left and right of each span;
                 `(0, 0)` fills rows with fewer spans.
@@ -456,7 +409,7 @@ class SpanBertForPreTraining(SpanBertWithVocabularyHead):
                 )
         if next_sentence_label is not None and self.cls.seq_relationship is None:
             raise ValueError(
-                "`next_sentence_label` needs the next-sentence head: set `next_sentence_prediction=True` in the config."
+                "`next_sentence_label` needs the next-sentence head: set `config.next_sentence_prediction=True`."
             )
 
     def _total_loss(
@@ -506,7 +459,11 @@ class SpanBertForPreTraining(SpanBertWithVocabularyHead):
         """Sums from which evaluation metrics are made, without ever holding full logits.
 
         Args:
-            labels, span_boundaries, span_labels, next_sentence_label, label_positions: as in `forward`.
+            labels: as in `forward`.
+            span_boundaries: as in `forward`.
+            span_labels: as in `forward`.
+            next_sentence_label: as in `forward`.
+            label_positions: as in `forward`.
             inputs: the encoder's inputs.
 
         Returns:
@@ -583,7 +540,12 @@ class SpanBertForMaskedLM(SpanBertWithVocabularyHead):
         """Encode and, with labels, compute the loss.
 
         Args:
-            input_ids, attention_mask, token_type_ids, position_ids, sequence_ids, inputs_embeds: see `SpanBertModel`.
+            input_ids: `(batch, seq_len)`; this and the next five as in `SpanBertModel`.
+            attention_mask: `(batch, seq_len)`.
+            token_type_ids: `(batch, seq_len)`.
+            position_ids: `(batch, seq_len)`.
+            sequence_ids: `(batch, seq_len)`.
+            inputs_embeds: `(batch, seq_len, hidden)`.
             labels: `(batch, seq_len)` original ids at selected tokens, -100 elsewhere.
             label_positions: `(batch, budget)` positions that cover the labels; keeps all shapes fixed.
             return_logits: whether to compute full logits; `None` (default) means yes, except in training with labels.
@@ -645,7 +607,12 @@ class SpanBertForSequenceClassification(SpanBertPreTrainedModel):
         """Classify.
 
         Args:
-            input_ids, attention_mask, token_type_ids, position_ids, sequence_ids, inputs_embeds: see `SpanBertModel`.
+            input_ids: `(batch, seq_len)`; this and the next five as in `SpanBertModel`.
+            attention_mask: `(batch, seq_len)`.
+            token_type_ids: `(batch, seq_len)`.
+            position_ids: `(batch, seq_len)`.
+            sequence_ids: `(batch, seq_len)`.
+            inputs_embeds: `(batch, seq_len, hidden)`.
             labels: `(batch,)` classes or regression targets, `(batch, num_labels)` for several labels; packed rows add
                 a dimension S after the batch.
             num_items_in_batch: number of labels over all micro-batches of one update.
@@ -693,7 +660,12 @@ class SpanBertForTokenClassification(SpanBertPreTrainedModel):
         """Tag tokens.
 
         Args:
-            input_ids, attention_mask, token_type_ids, position_ids, sequence_ids, inputs_embeds: see `SpanBertModel`.
+            input_ids: `(batch, seq_len)`; this and the next five as in `SpanBertModel`.
+            attention_mask: `(batch, seq_len)`.
+            token_type_ids: `(batch, seq_len)`.
+            position_ids: `(batch, seq_len)`.
+            sequence_ids: `(batch, seq_len)`.
+            inputs_embeds: `(batch, seq_len, hidden)`.
             labels: `(batch, seq_len)` classes, -100 ignored.
             num_items_in_batch: number of labels over all micro-batches of one update.
             kwargs: `output_hidden_states`, `output_attentions`, `return_dict` as upstream.
@@ -736,9 +708,14 @@ class SpanBertForQuestionAnswering(SpanBertPreTrainedModel):
         """Extract an answer span.
 
         Args:
-            input_ids, attention_mask, token_type_ids, position_ids, sequence_ids, inputs_embeds: see `SpanBertModel`.
-            start_positions, end_positions: `(batch,)` first and last token of the answer; positions outside the input
-                are ignored.
+            input_ids: `(batch, seq_len)`; this and the next five as in `SpanBertModel`.
+            attention_mask: `(batch, seq_len)`.
+            token_type_ids: `(batch, seq_len)`.
+            position_ids: `(batch, seq_len)`.
+            sequence_ids: `(batch, seq_len)`.
+            inputs_embeds: `(batch, seq_len, hidden)`.
+            start_positions: `(batch,)` first token of the answer; positions outside the input are ignored.
+            end_positions: `(batch,)` last token of the answer, likewise.
             kwargs: `output_hidden_states`, `output_attentions`, `return_dict` as upstream.
 
         Returns:
@@ -785,7 +762,10 @@ class SpanBertForMultipleChoice(SpanBertPreTrainedModel):
         """Score choices.
 
         Args:
-            input_ids, attention_mask, token_type_ids, position_ids: `(batch, choices, seq_len)`.
+            input_ids: `(batch, choices, seq_len)`.
+            attention_mask: `(batch, choices, seq_len)`.
+            token_type_ids: `(batch, choices, seq_len)`.
+            position_ids: `(batch, choices, seq_len)`.
             inputs_embeds: `(batch, choices, seq_len, hidden)` instead of `input_ids`.
             labels: `(batch,)` index of the right choice.
             num_items_in_batch: number of labels over all micro-batches of one update.

@@ -1,0 +1,77 @@
+"""Loading and saving shared by a family's models: older key names, refusal of foreign files, complete checkpoints."""
+
+from typing import Any
+
+from transformers.utils import logging
+
+logger = logging.get_logger(__name__)
+
+
+class CanonicalLoading:
+    """Mixin in front of `PreTrainedModel`; the family's base class sets the attributes below.
+
+    Attributes:
+        _auto_map: every auto class and the class that serves it, written into each checkpoint.
+        _code_version: the version written into each checkpoint.
+        _legacy_keys: patterns of older key names -> replacement, tried on each key of a file.
+        _prediction_heads: heads whose fresh initialisation makes predictions noise: state-dict prefix -> what it is.
+    """
+
+    _auto_map: dict[str, str] = {}
+    _code_version: str | None = None
+    _legacy_keys: dict[str, str] = {}
+    _prediction_heads: dict[str, str] = {}
+    _fresh_heads: tuple[str, ...] = ()
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Load as upstream does; also reads older key names and says aloud which prediction heads are new.
+
+        Args:
+            pretrained_model_name_or_path: a folder or a Hub id; `None` with `config` and `state_dict`.
+            args: as upstream.
+            kwargs: as upstream. `key_mapping` is added to the renaming of older names (`_legacy_keys`).
+
+        Returns:
+            The model or, with `output_loading_info=True`, the model and the loading information.
+
+        Raises:
+            ValueError: the file has none of the encoder's weights.
+        """
+        wants_info = kwargs.pop("output_loading_info", False)
+        key_mapping = {**cls._legacy_keys, **(kwargs.pop("key_mapping", None) or {})}
+        model, info = super().from_pretrained(
+            pretrained_model_name_or_path, *args, key_mapping=key_mapping, output_loading_info=True, **kwargs
+        )
+        # Saving writes today's names, whatever the file had.
+        model._weight_conversions = []
+        model._check_loading(set(info["missing_keys"]), pretrained_model_name_or_path or "the state dict")
+        return (model, info) if wants_info else model
+
+    def _check_loading(self: Any, missing: set[str], source: Any) -> None:
+        """Refuse a file without encoder weights and warn about prediction heads that it lacks."""
+        prefix = "" if self.base_model is self else f"{self.base_model_prefix}."
+        encoder = [name for name, _ in self.named_parameters() if name.startswith(f"{prefix}encoder.")]
+        if encoder and missing.issuperset(encoder):
+            raise ValueError(
+                f"No encoder weight of {type(self).__name__} was found in {source}: expected names like "
+                f"`{self.base_model_prefix}.{encoder[0].removeprefix(prefix)}`. Convert the checkpoint "
+                f"(`hf-ptm-ext convert {self.config.model_type}`) or pass `key_mapping={{pattern: replacement}}` for "
+                "its prefix."
+            )
+        self._fresh_heads = tuple(
+            head for head in self._prediction_heads if any(name.startswith(f"{head}.") for name in missing)
+        )
+        for head in self._fresh_heads:
+            logger.warning(
+                f"{type(self).__name__}: {source} has no {self._prediction_heads[head]} (`{head}.*`), so it was "
+                "initialised at random. Its predictions are noise until it is trained: encoder-only files cannot "
+                "fill masks."
+            )
+
+    def save_pretrained(self: Any, save_directory: Any, *args: Any, **kwargs: Any) -> None:
+        """Save as upstream does, with every head of the family in the config's auto_map."""
+        self.config.hf_ptm_ext_version = self._code_version
+        if self._auto_class is not None:
+            self.config.auto_map = {**(getattr(self.config, "auto_map", None) or {}), **self._auto_map}
+        super().save_pretrained(save_directory, *args, **kwargs)
