@@ -6,6 +6,7 @@ from .embedded import embedded_corpus, embedded_corpus_path
 from .map_style import pretraining_dataset
 from .packing import BlockPacker, RowPacker, pack_documents, pack_row
 from .readers import Document, FileDocuments, expand_files, read_documents
+from .sentence_pairs import SentencePair, next_sentence_pairs, truncate_pair
 from .sources import DatasetDocuments, DocumentSource, ListDocuments, as_document_source, dataset_documents
 from .splits import document_digest, held_out_split, is_held_out
 from .tokenization import SpecialTokens, encode_batch, encode_documents, special_tokens_of
@@ -23,6 +24,7 @@ __all__ = [
     "ListDocuments",
     "PretrainingStream",
     "RowPacker",
+    "SentencePair",
     "SpecialTokens",
     "as_document_source",
     "dataset_documents",
@@ -34,12 +36,14 @@ __all__ = [
     "expand_files",
     "held_out_split",
     "is_held_out",
+    "next_sentence_pairs",
     "pack_documents",
     "pack_row",
     "pretraining_dataset",
     "read_documents",
     "special_tokens_of",
     "train_wordpiece",
+    "truncate_pair",
 ]
 
 

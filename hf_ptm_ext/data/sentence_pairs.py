@@ -1,0 +1,159 @@
+"""Sentence pairs for next sentence prediction, from documents of token ids.
+
+BERT (section 3.1; `create_instances_from_document` of google-research/bert): sentences of a document gather until a
+target length is reached. The chunk is cut behind a random sentence; what stands before is A. With probability 1/2, and
+always if the chunk is one sentence, B comes from another document (label 1) and the unused sentences of the chunk go
+back; otherwise B is the rest of the chunk (label 0). While both are too long, the longer one (B on ties) loses a token
+at its front or back. Because of chunks of one sentence more than half of the labels are 1: 0.55 in the statistics of
+the reference.
+
+SpanBERT's two-segment baseline (`BlockPairDataset`) differs in where it cuts: behind sentence 1 to n - 2 of n > 2, so
+that B has at least two of them, where BERT takes 1 to n - 1. Its B is also drawn from another document.
+
+Not done here: special tokens (`SpecialTokens.pair`) and masks (the collator).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .tokenization import SpecialTokens
+
+TokenDocument = Sequence[Sequence[int]]
+"""The token ids of a document's sentences, without special tokens."""
+
+VARIANTS = ("bert", "spanbert")
+
+
+class SentencePair(NamedTuple):
+    """Token ids of two segments without special tokens, and 0 if B follows A, 1 if it is from elsewhere."""
+
+    first: list[int]
+    second: list[int]
+    next_sentence_label: int
+
+    def features(self, special_tokens: SpecialTokens) -> dict[str, Any]:
+        """Return `input_ids`, `token_type_ids` and `next_sentence_label`, ready for a collator or a `RowPacker`.
+
+        Args:
+            special_tokens (`SpecialTokens`): From `special_tokens_of`.
+
+        Returns:
+            `dict`: [CLS] first [SEP] second [SEP] with segments 0 and 1, and the label as an int.
+        """
+        return {**special_tokens.pair(self.first, self.second), "next_sentence_label": self.next_sentence_label}
+
+
+def next_sentence_pairs(
+    documents: Sequence[TokenDocument],
+    max_tokens: int,
+    generator: np.random.Generator,
+    *,
+    short_seq_prob: float = 0.1,
+    variant: str = "bert",
+) -> Iterator[SentencePair]:
+    """Yield the pairs of one pass over the documents.
+
+    Args:
+        documents (`Sequence[Sequence[Sequence[int]]]`): Token ids of sentences of documents, such as
+            `list(encode_documents(...))`. At least two, for B from elsewhere. Documents without tokens are skipped.
+        max_tokens (`int`): Most tokens of A and B together: the sequence length less `SpecialTokens.pair_count` (3).
+        generator (`numpy.random.Generator`): Draws everything; another pass with it gives other pairs.
+        short_seq_prob (`float`, *optional*, defaults to 0.1): Probability that a document aims at a length drawn
+            uniformly from 2 to `max_tokens` (both references: 0.1).
+        variant (`str`, *optional*, defaults to `"bert"`): `"bert"` or `"spanbert"`, see above.
+
+    Returns:
+        `Iterator[SentencePair]`: in the order of the documents. For `datasets`, give a generator function of their
+        `features` to `Dataset.from_generator`.
+
+    Raises:
+        ValueError: If an option is out of range or fewer than two documents have tokens.
+
+    Example:
+
+    >>> documents = [[[1, 1], [2, 2], [3]], [[7], [8, 8]]]
+    >>> pairs = list(next_sentence_pairs(documents, 6, np.random.default_rng(3), short_seq_prob=0))
+    >>> pairs[0]
+    SentencePair(first=[1, 1], second=[2, 2, 3], next_sentence_label=0)
+    """
+    if max_tokens < 2:
+        raise ValueError(f"`max_tokens` must be at least 2, one for each segment, got {max_tokens}.")
+    if not 0 <= short_seq_prob <= 1:
+        raise ValueError(f"`short_seq_prob` must be in [0, 1], got {short_seq_prob}.")
+    if variant not in VARIANTS:
+        raise ValueError(f"`variant` must be one of {VARIANTS}, got {variant!r}.")
+    kept = [[sentence for sentence in document if len(sentence)] for document in documents]
+    kept = [document for document in kept if document]
+    if len(kept) < 2:
+        raise ValueError(f"`documents` must hold at least 2 documents with tokens, got {len(kept)}.")
+    spared = 2 if variant == "spanbert" else 1
+    for index, document in enumerate(kept):
+        target = max_tokens
+        if generator.random() < short_seq_prob:
+            target = int(generator.integers(2, max_tokens, endpoint=True))
+        at = 0
+        while at < len(document):
+            chunk = _gather(document, at, target)
+            cut = int(generator.integers(1, max(len(chunk) - spared, 1), endpoint=True))
+            first = _joined(chunk[:cut])
+            elsewhere = len(chunk) == 1 or bool(generator.random() < 0.5)
+            if elsewhere:
+                # The references try ten times to hit another document; here it is one of the others at once.
+                other = kept[(index + int(generator.integers(1, len(kept)))) % len(kept)]
+                start = int(generator.integers(len(other)))
+                second = _joined(_gather(other, start, target - len(first)))
+            else:
+                second = _joined(chunk[cut:])
+            at += cut if elsewhere else len(chunk)
+            yield SentencePair(*truncate_pair(first, second, max_tokens, generator), int(elsewhere))
+
+
+def truncate_pair(
+    first: Sequence[int], second: Sequence[int], max_tokens: int, generator: np.random.Generator
+) -> tuple[list[int], list[int]]:
+    """Cut two segments to a total length: always the longer one, the second on ties, at a random end token by token.
+
+    Args:
+        first (`Sequence[int]`): Token ids.
+        second (`Sequence[int]`): Token ids.
+        max_tokens (`int`): Most tokens of both together.
+        generator (`numpy.random.Generator`): Draws the ends: the tokens lost at the front are binomial(n, 1/2).
+
+    Returns:
+        `tuple[list[int], list[int]]`: contiguous parts of the segments.
+
+    Example:
+
+    >>> first, second = truncate_pair([1] * 9, [2, 3], 6, np.random.default_rng(0))
+    >>> first, second
+    ([1, 1, 1, 1], [2, 3])
+    """
+    lengths = [len(first), len(second)]
+    excess = sum(lengths) - max_tokens
+    if excess > 0:  # the longer one alone until both are equal, then in turns, beginning with the second
+        longer = 0 if lengths[0] > lengths[1] else 1
+        alone = min(excess, abs(lengths[0] - lengths[1]))
+        lengths[longer] -= alone
+        lengths[1] -= (excess - alone + 1) // 2
+        lengths[0] -= (excess - alone) // 2
+    return _cut(first, lengths[0], generator), _cut(second, lengths[1], generator)
+
+
+def _gather(document: TokenDocument, start: int, target: int) -> list[Sequence[int]]:
+    """Sentences from `start` on until `target` tokens are reached: at least one."""
+    total, end = 0, start
+    while end < len(document) and (end == start or total < target):
+        total += len(document[end])
+        end += 1
+    return list(document[start:end])
+
+
+def _joined(sentences: Sequence[Sequence[int]]) -> list[int]:
+    return [token for sentence in sentences for token in sentence]
+
+
+def _cut(segment: Sequence[int], length: int, generator: np.random.Generator) -> list[int]:
+    front = int(generator.binomial(len(segment) - length, 0.5)) if len(segment) > length else 0
+    return list(segment[front : front + length])
