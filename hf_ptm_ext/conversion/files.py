@@ -1,0 +1,234 @@
+"""Reading original checkpoints of any of the usual file formats, safely, and with errors that name the file.
+
+Nothing of a checkpoint is executed: pickles are read with `weights_only=True`. The one class that is let through
+beside tensors and plain containers is `argparse.Namespace`, in which fairseq stores its command line, and only for
+that call.
+"""
+
+import argparse
+import json
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import torch
+
+SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".npz")
+# The files that stand for a whole folder, in order of preference.
+INDEX_NAMES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+FILE_NAMES = ("model.safetensors", "pytorch_model.bin", "model.pt", "model.npz")
+# Keys under which training tools put the state dict beside other things.
+WRAPPERS = ("model", "state_dict", "model_state_dict")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What was read from a checkpoint.
+
+    Args:
+        tensors: the state dict under its original names.
+        files: the files that were read, in order.
+        wrapper: the key under which the state dict was found, `None` if the file is the state dict itself.
+        arguments: options that the training tool stored beside the weights (fairseq's `args`), empty if none.
+    """
+
+    tensors: dict[str, torch.Tensor]
+    files: tuple[Path, ...]
+    wrapper: str | None = None
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+def read_checkpoint(source: str | Path) -> Checkpoint:
+    """Read a `.safetensors`, `.bin`, `.pt`, `.pth` or `.npz` file, or a folder with one of them or with a shard index.
+
+    Args:
+        source: the file or folder.
+
+    Returns:
+        The tensors and what was found around them.
+
+    Raises:
+        FileNotFoundError: the file, or a shard named by the index, is not there.
+        ValueError: the file is empty, cut short, not weights, or holds classes that safe loading refuses; the folder
+            has no weights or leaves a choice.
+
+    Example:
+        >>> import tempfile, torch
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     torch.save({"model": {"weight": torch.ones(2)}}, f"{folder}/checkpoint.pt")
+        ...     checkpoint = read_checkpoint(folder)
+        >>> checkpoint.wrapper, list(checkpoint.tensors)
+        ('model', ['weight'])
+    """
+    path = Path(source)
+    if not path.exists():
+        raise FileNotFoundError(f"`source` must be a checkpoint file or folder, got {path}, which does not exist.")
+    if path.is_dir():
+        path = weights_file(path)
+    if path.name.endswith(".index.json"):
+        return _read_shards(path)
+    return _read_file(path)
+
+
+def weights_file(folder: Path) -> Path:
+    """The file of a folder that holds its weights, or the index of its shards.
+
+    Args:
+        folder: an existing folder.
+
+    Raises:
+        ValueError: the folder has no weights, or several files and none under a usual name.
+    """
+    for name in (*INDEX_NAMES, *FILE_NAMES):
+        if (folder / name).is_file():
+            return folder / name
+    found = sorted(path for path in folder.iterdir() if path.is_file() and path.suffix in SUFFIXES)
+    if not found:
+        raise ValueError(f"`source` must have a {', '.join(SUFFIXES)} file, got the folder {folder} without any.")
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found)
+        raise ValueError(f"`source` must name one checkpoint, got the folder {folder} with {names}. Name the file.")
+    return found[0]
+
+
+def read_json(path: str | Path) -> dict[str, Any]:
+    """Read a JSON object, such as a `config.json`.
+
+    Raises:
+        ValueError: the file is not valid UTF-8 JSON (the line is named), or not an object.
+        FileNotFoundError: there is no such file.
+    """
+    path = Path(path)
+    try:
+        with open(path, encoding="utf-8") as file:
+            value = json.load(file)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be UTF-8 text: {error}.") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} must be JSON, line {error.lineno}: {error.msg}.") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} must hold a JSON object, got a {type(value).__name__}.")
+    return value
+
+
+def _read_shards(index: Path) -> Checkpoint:
+    weight_map = read_json(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise ValueError(f"{index} must have a `weight_map` from tensor names to files.")
+    tensors: dict[str, torch.Tensor] = {}
+    files = []
+    for name in sorted(set(weight_map.values())):
+        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or "\\" in name or ":" in name:
+            raise ValueError(f"{index} names the file {name!r}: shards must lie beside their index.")
+        shard = index.parent / name
+        if not shard.is_file():
+            raise FileNotFoundError(f"{index} names the shard {name}, which does not exist.")
+        part = _read_file(shard).tensors
+        missing = [key for key, file in weight_map.items() if file == name and key not in part]
+        if missing:
+            raise ValueError(f"{shard} lacks tensors that its index promises: {name_some(missing)}.")
+        tensors.update(part)
+        files.append(shard)
+    return Checkpoint(tensors, tuple(files))
+
+
+def _read_file(path: Path) -> Checkpoint:
+    if path.suffix not in SUFFIXES:
+        raise ValueError(f"`source` must end in {', '.join(SUFFIXES)}, got {path}.")
+    _check_head(path)
+    if path.suffix == ".safetensors":
+        return Checkpoint(_read_safetensors(path), (path,))
+    if path.suffix == ".npz":
+        return Checkpoint(_read_npz(path), (path,))
+    return _unwrap(_read_pickle(path), path)
+
+
+def _check_head(path: Path) -> None:
+    """Recognise files that are no checkpoint at all by how they begin."""
+    with open(path, "rb") as file:
+        head = file.read(512)
+    if not head:
+        raise ValueError(f"{path} is empty (0 bytes): copy or download it again.")
+    if head.startswith(b"version https://git-lfs"):
+        raise ValueError(f"{path} is a Git LFS pointer, not the weights: run `git lfs pull` in its repository.")
+    printable = sum(32 <= byte < 127 or byte in (9, 10, 13) for byte in head)
+    # A safetensors header is text too, but behind eight bytes of length; pickles and archives are mostly not text.
+    if printable == len(head) and path.suffix != ".safetensors":
+        raise ValueError(f"{path} is a text file, not weights; it begins with {head[:40].decode('ascii')!r}.")
+
+
+def _read_safetensors(path: Path) -> dict[str, torch.Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path} is cut short or not a safetensors file: {error}.") from error
+
+
+def _read_npz(path: Path) -> dict[str, torch.Tensor]:
+    import zipfile
+
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+    except (zipfile.BadZipFile, EOFError, OSError, ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is cut short or not an archive of numpy arrays: {error}.") from error
+
+
+def _read_pickle(path: Path) -> Any:
+    try:
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        lines = [line.strip() for line in str(error).splitlines() if "WeightsUnpickler error" in line]
+        reason = lines[0].partition("WeightsUnpickler error:")[2].strip() if lines else _first_line(error)
+        raise ValueError(
+            f"{path} is cut short, or a pickle with more than weights in it, which safe loading (`weights_only=True`) "
+            f"refuses: {reason} Copy it again, or save the state dict alone with the tool that wrote it, in an "
+            "environment you trust."
+        ) from error
+    except (RuntimeError, EOFError, ValueError, KeyError, IndexError, AttributeError, OSError) as error:
+        raise ValueError(
+            f"{path} is cut short or not a file of weights ({type(error).__name__}: {_first_line(error)}). "
+            "Copy or download it again."
+        ) from error
+
+
+def _unwrap(value: Any, path: Path) -> Checkpoint:
+    """The state dict inside what a training tool saved."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{path} must hold a state dict, got a {type(value).__name__}.")
+    wrapper = None
+    tensors = value
+    if not any(torch.is_tensor(item) for item in value.values()):
+        wrapper = next((key for key in WRAPPERS if isinstance(value.get(key), Mapping)), None)
+        if wrapper is not None:
+            tensors = value[wrapper]
+    if not tensors:
+        raise ValueError(f"{path} holds no tensors.")
+    foreign = [str(key) for key, item in tensors.items() if not (isinstance(key, str) and torch.is_tensor(item))]
+    if foreign:
+        raise ValueError(
+            f"{path} must hold a state dict, bare or under {', '.join(map(repr, WRAPPERS))}; these entries are no "
+            f"tensors: {name_some(foreign)}."
+        )
+    arguments = value.get("args") if wrapper is not None else None
+    if isinstance(arguments, argparse.Namespace):
+        arguments = vars(arguments)
+    return Checkpoint(dict(tensors), (path,), wrapper, dict(arguments) if isinstance(arguments, Mapping) else {})
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0]
+
+
+def name_some(names: list[str], most: int = 8) -> str:
+    """Names for a message, `and N more` behind the first ones."""
+    shown = ", ".join(f"`{name}`" for name in names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

@@ -1,0 +1,336 @@
+"""SpanBERT checkpoints of the original code (facebookresearch/SpanBERT, fairseq names) to ours and back.
+
+The original keeps everything under `decoder.` and calls the two parameters of a LayerNorm `gamma` and `beta`; the rest
+of a name is BERT's and ours:
+
+    decoder.bert.embeddings.LayerNorm.gamma               bert.embeddings.LayerNorm.weight
+    decoder.cls.pair_target_predictions...layer_norm1.beta   cls.pair_target_predictions...layer_norm1.bias
+
+Both heads have a copy of the word embeddings (`decoder.cls.*.decoder.weight`), which some files leave out. Files in
+BERT format are read too: prefix `bert.` or none (encoder only), `module.` in front, `weight`/`bias` or `gamma`/`beta`.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ..models.spanbert.configuration_spanbert import AUTO_MAP, SpanBertConfig
+from .files import name_some
+
+__all__ = ["convert_config", "convert_state_dict", "describe_key", "needs_pooler", "revert_state_dict"]
+
+# Always this width in the reference: the option of that name is read, but never reaches the head.
+PAIR_POSITION_WIDTH = 200
+
+SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+)
+SAME_NAME = (
+    *SIZES,
+    "hidden_act",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "type_vocab_size",
+    "initializer_range",
+    "layer_norm_eps",
+    "pad_token_id",
+    "position_embedding_type",
+    "is_decoder",
+    "max_pair_targets",
+    "pair_target_layer",
+    "sbo_loss_weight",
+    "next_sentence_prediction",
+    "add_pooling_layer",
+)
+
+WORD_EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
+# Our tied entries -> the entry that they repeat.
+TIED = {
+    "cls.predictions.decoder.weight": WORD_EMBEDDINGS,
+    "cls.predictions.decoder.bias": "cls.predictions.bias",
+    "cls.pair_target_predictions.decoder.weight": WORD_EMBEDDINGS,
+    "cls.pair_target_predictions.decoder.bias": "cls.pair_target_predictions.bias",
+}
+# Groups that a file has whole or not at all: the heads that an encoder-only file lacks.
+HEADS = ("bert.pooler.", "cls.predictions.", "cls.pair_target_predictions.", "cls.seq_relationship.")
+# Index buffers of old BERT files: no weights.
+BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
+# Dimensions that a config field decides: key pattern, dimension -> field.
+DIMENSIONS = (
+    (r"bert\.embeddings\.word_embeddings\.weight|cls\..*decoder\.weight|cls\..*predictions\.bias", 0, "vocab_size"),
+    (r"cls\..*decoder\.bias", 0, "vocab_size"),
+    (r"bert\.embeddings\.position_embeddings\.weight", 0, "max_position_embeddings"),
+    (r"bert\.embeddings\.token_type_embeddings\.weight", 0, "type_vocab_size"),
+    (r"bert\.encoder\.layer\.\d+\.intermediate\.dense\.(weight|bias)", 0, "intermediate_size"),
+    (r"cls\.pair_target_predictions\.position_embeddings\.weight", 0, "max_pair_targets"),
+    (r"cls\.pair_target_predictions\.position_embeddings\.weight", 1, "pair_positional_embedding_size"),
+    (r".*", -1, "hidden_size"),
+)
+
+
+def convert_config(original: Mapping[str, Any]) -> SpanBertConfig:
+    """Our configuration from the original's options or from a BERT `config.json`.
+
+    Args:
+        original: the options of the reference code (its command line or its `BertConfig`) or BERT's fields. What says
+            nothing about the model (ids, lengths, seeds, masking and optimiser options) is ignored, and so is
+            `pair_positional_embedding_size`: the reference always uses 200. Of the reference's own options, `no_nsp`
+            decides about the next-sentence head and the pooler, `pair_loss_weight` becomes `sbo_loss_weight` (without
+            it 1.0, the released recipe).
+
+    Returns:
+        The configuration, with the whole auto_map.
+
+    Raises:
+        TypeError: `original` is not a mapping.
+        ValueError: a size is missing, or a field is out of its range.
+
+    Example:
+        >>> options = dict(vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, no_nsp=True,
+        ...     intermediate_size=64, max_position_embeddings=48, max_pair_targets=6, mask_id=4)
+        >>> config = convert_config(options)
+        >>> config.max_pair_targets, config.pair_positional_embedding_size, config.next_sentence_prediction
+        (6, 200, False)
+    """
+    if not isinstance(original, Mapping):
+        raise TypeError(f"`original` must be a mapping of options, got a {type(original).__name__}.")
+    missing = [name for name in SIZES if original.get(name) is None]
+    if missing:
+        raise ValueError(
+            f"The original config must give the sizes of the model; {name_some(missing)} "
+            f"{'is' if len(missing) == 1 else 'are'} missing. Pass the config file that belongs to the weights."
+        )
+    fields = {name: original[name] for name in SAME_NAME if original.get(name) is not None}
+    if "no_nsp" in original:
+        fields.setdefault("next_sentence_prediction", not original["no_nsp"])
+        fields.setdefault("add_pooling_layer", fields["next_sentence_prediction"])
+    if original.get("pair_loss_weight") is not None:
+        fields.setdefault("sbo_loss_weight", original["pair_loss_weight"])
+    if original.get("pad_id") is not None:
+        fields.setdefault("pad_token_id", original["pad_id"])
+    config = SpanBertConfig(**fields, pair_positional_embedding_size=PAIR_POSITION_WIDTH)
+    config.auto_map = dict(AUTO_MAP)
+    return config
+
+
+def describe_key(key: str) -> tuple[str, tuple[str, ...]]:
+    """Our name for a key of a file, and what was changed.
+
+    Args:
+        key: a name as the file has it.
+
+    Returns:
+        The name and the changes, each `module.` or `decoder.` (a prefix taken off), `bert.` (put in front) or
+        `gamma/beta`.
+
+    Example:
+        >>> describe_key("decoder.cls.pair_target_predictions.mlp_layer_norm.layer_norm1.gamma")
+        ('cls.pair_target_predictions.mlp_layer_norm.layer_norm1.weight', ('decoder.', 'gamma/beta'))
+        >>> describe_key("bert.encoder.gamma_rays")
+        ('bert.encoder.gamma_rays', ())
+    """
+    changes = []
+    name = key
+    if name.startswith("module."):
+        name = name.removeprefix("module.")
+        changes.append("module.")
+    if re.match(r"decoder\.(bert|cls)\.", name):
+        name = name.removeprefix("decoder.")
+        changes.append("decoder.")
+    if re.match(r"(embeddings|encoder|pooler)\.", name):
+        name = f"bert.{name}"
+        changes.append("bert.")
+    renamed = re.sub(r"(LayerNorm|layer_norm[12])\.gamma$", r"\1.weight", name)
+    renamed = re.sub(r"(LayerNorm|layer_norm[12])\.beta$", r"\1.bias", renamed)
+    if renamed != name:
+        changes.append("gamma/beta")
+    return renamed, tuple(changes)
+
+
+def needs_pooler(original: Mapping[str, torch.Tensor]) -> bool:
+    """Whether a file has BERT's pooler."""
+    return any(describe_key(key)[0].startswith("bert.pooler.") for key in original)
+
+
+def convert_state_dict(original: Mapping[str, torch.Tensor], config: SpanBertConfig) -> dict[str, torch.Tensor]:
+    """Our state dict from the original's.
+
+    Args:
+        original: tensors under the names of the reference code, or of a BERT file; heads may be missing whole.
+        config: what `convert_config` gave.
+
+    Returns:
+        The tensors under our names, those of the file itself (no copies); tied entries of the heads are there whether
+        the file has them or not. With all heads in the file it is exactly what
+        `SpanBertForPreTraining(config).load_state_dict` takes.
+
+    Raises:
+        ValueError: a key, a shape or the number of layers does not fit the config, weights of the encoder or a part of
+            a head are missing, or a tied copy differs from what it is tied to. Keys are named.
+    """
+    converted: dict[str, torch.Tensor] = {}
+    sources: dict[str, str] = {}
+    for key, tensor in original.items():
+        name, _ = describe_key(key)
+        if name in BUFFERS:
+            continue
+        if name in converted:
+            raise ValueError(f"The keys `{sources[name]}` and `{key}` both stand for `{name}`: remove one.")
+        converted[name] = tensor
+        sources[name] = key
+    _check_layers(converted, config)
+    expected = _expected_shapes(config)
+    _check_keys(sources, expected, config)
+    for name, tensor in converted.items():
+        if tuple(tensor.shape) != expected[name]:
+            raise ValueError(_shape_message(sources[name], name, tuple(tensor.shape), expected[name]))
+    _tie(converted, config)
+    _check_complete(converted, expected, config)
+    return converted
+
+
+def revert_state_dict(
+    ours: Mapping[str, torch.Tensor], config: SpanBertConfig, tied_copies: bool | None = None
+) -> dict[str, torch.Tensor]:
+    """The original's state dict from ours.
+
+    Args:
+        ours: tensors under our names, of `SpanBertForPreTraining` or of a part of it.
+        config: their configuration.
+        tied_copies: whether to write the heads' copies of the word embeddings, as the reference's own files have
+            them. `None` (default) writes those that `ours` has as entries of their own, so what `convert_state_dict`
+            added is left out again.
+
+    Returns:
+        The tensors under the reference's names: prefix `decoder.`, LayerNorms with `gamma` and `beta`, a bias per head
+        and no `decoder.bias`.
+
+    Raises:
+        ValueError: a key is not one of a SpanBERT pre-training model, or a bias untied from its head would be lost.
+    """
+    expected = _expected_shapes(config)
+    unknown = [key for key in ours if key not in expected]
+    if unknown:
+        raise ValueError(
+            f"These keys are not of a SpanBERT pre-training model with this config: {name_some(unknown)}."
+        )
+    reverted = {}
+    for key, tensor in ours.items():
+        if key.endswith(".decoder.bias"):
+            own = ours.get(TIED[key])
+            if own is not None and not torch.equal(own, tensor):
+                raise ValueError(f"`{key}` differs from `{TIED[key]}`, and the original has only one bias per head.")
+            continue
+        if key in TIED:
+            added = tensor is ours.get(TIED[key])
+            if tied_copies is False or (tied_copies is None and added):
+                continue
+        reverted[f"decoder.{_original_layer_norm(key)}"] = tensor
+    if tied_copies:
+        for key, source in TIED.items():
+            head = key.removesuffix("decoder.weight")
+            if key.endswith(".weight") and source in ours and any(name.startswith(head) for name in ours):
+                reverted.setdefault(f"decoder.{key}", ours[source])
+    return reverted
+
+
+def _original_layer_norm(name: str) -> str:
+    name = re.sub(r"(LayerNorm|layer_norm[12])\.weight$", r"\1.gamma", name)
+    return re.sub(r"(LayerNorm|layer_norm[12])\.bias$", r"\1.beta", name)
+
+
+def _expected_shapes(config: SpanBertConfig) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the pre-training model, and of the pooler if the config has one."""
+    from ..models.spanbert.modeling_spanbert import SpanBertForPreTraining
+
+    with torch.device("meta"):
+        model = SpanBertForPreTraining(config)
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    if config.add_pooling_layer:
+        hidden = config.hidden_size
+        shapes |= {"bert.pooler.dense.weight": (hidden, hidden), "bert.pooler.dense.bias": (hidden,)}
+    return shapes
+
+
+def _check_layers(names: Mapping[str, torch.Tensor], config: SpanBertConfig) -> None:
+    matches = [re.match(r"bert\.encoder\.layer\.(\d+)\.", name) for name in names]
+    layers = {int(match[1]) for match in matches if match}
+    if not layers:
+        raise ValueError(
+            "The file has no encoder layer: expected names like `decoder.bert.encoder.layer.0.output.dense.weight` or "
+            f"`bert.encoder.layer.0...`, got {name_some(sorted(names))}."
+        )
+    found = max(layers) + 1
+    if found != config.num_hidden_layers:
+        raise ValueError(
+            f"`num_hidden_layers` must be the number of layers in the file, {found}, got {config.num_hidden_layers}. "
+            "Use the config that belongs to the weights."
+        )
+
+
+def _check_keys(sources: Mapping[str, str], expected: Mapping[str, tuple[int, ...]], config: SpanBertConfig) -> None:
+    unknown = [key for name, key in sources.items() if name not in expected]
+    if not unknown:
+        return
+    message = f"These keys fit nowhere in SpanBERT: {name_some(unknown)}."
+    heads = {head for head in HEADS if any(describe_key(key)[0].startswith(head) for key in unknown)}
+    if "cls.seq_relationship." in heads and not config.next_sentence_prediction:
+        message += (
+            " The file has a next-sentence head: set `next_sentence_prediction` to true (the original's `no_nsp` to "
+            "false)."
+        )
+    elif "bert.pooler." in heads and not config.add_pooling_layer:
+        message += " The file has a pooler: set `add_pooling_layer` to true."
+    else:
+        message += " Remove them from the file, or convert it with the module of its own family."
+    raise ValueError(message)
+
+
+def _shape_message(key: str, name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> str:
+    """Names the config field behind a wrong shape, where one dimension is to blame."""
+    message = f"`{key}` has shape {shape} and the config asks for {expected}"
+    for pattern, dimension, field in DIMENSIONS:
+        applies = re.fullmatch(pattern, name) and len(shape) == len(expected)
+        if applies and shape[dimension] != expected[dimension]:
+            return f"{message}: `{field}` is {expected[dimension]} in the config, {shape[dimension]} in the file."
+    return f"{message}. Use the config that belongs to the weights."
+
+
+def _tie(converted: dict[str, torch.Tensor], config: SpanBertConfig) -> None:
+    """Add tied entries that the file lacks, and refuse those that differ from what they would be tied to."""
+    for name, source in TIED.items():
+        head = next(head for head in HEADS if name.startswith(head))
+        if source not in converted or not any(key.startswith(head) for key in converted):
+            continue
+        if name not in converted:
+            converted[name] = converted[source]
+        elif config.tie_word_embeddings and not torch.equal(converted[name], converted[source]):
+            raise ValueError(
+                f"`{name}` differs from `{source}`, to which SpanBERT ties it: the file is not a SpanBERT checkpoint, "
+                "or it was trained untied."
+            )
+
+
+def _check_complete(
+    converted: Mapping[str, torch.Tensor], expected: Mapping[str, tuple[int, ...]], config: SpanBertConfig
+) -> None:
+    missing = [name for name in expected if name not in converted]
+    present = tuple(head for head in HEADS if any(name.startswith(head) for name in converted))
+    lacking = [name for name in missing if not name.startswith(HEADS) or name.startswith(present)]
+    if lacking:
+        raise ValueError(
+            f"The file lacks weights: {name_some(lacking)}. The encoder must be complete, and each head that is there."
+        )
+    has_vocabulary_head = any(name.startswith("cls.") for name in converted)
+    if config.next_sentence_prediction and has_vocabulary_head and "cls.seq_relationship." not in present:
+        raise ValueError(
+            "The config has `next_sentence_prediction` and the file no next-sentence head (`cls.seq_relationship.*`): "
+            "set the field to false (the original's `no_nsp` to true)."
+        )
