@@ -91,8 +91,8 @@ class SpanBertBoundaryHead(nn.Module):
             hidden_states: `(batch, seq_len, hidden)`.
             span_boundaries: `(batch, pairs, 2)`.
             span_labels: `(batch, pairs, max_pair_targets)`.
-            row_budget: the most targets that a row can have. With it the number of slots is fixed, labelled ones first;
-                without it labelled slots are looked up, or all are kept while compiling.
+            row_budget: the most targets that a row can have. With it the number of slots is fixed, labelled ones
+                first; without it labelled slots are looked up, or all are kept while compiling.
 
         Returns:
             `(slots, 2 * hidden + position width)` and `(slots,)`.

@@ -321,7 +321,8 @@ class SpanBertForPreTraining(SpanBertWithVocabularyHead):
                 `(0, 0)` fills rows with fewer spans.
             span_labels: `(batch, pairs, max_pair_targets)` original ids of each span's tokens, -100 elsewhere.
             next_sentence_label: `(batch,)` or, packed, `(batch, S)`: 0 continuation, 1 random, -100 ignored.
-            label_positions: `(batch, budget)` positions that cover the labels; keeps all shapes fixed.
+            label_positions: `(batch, budget)` positions that cover the labels; keeps all shapes fixed. No row may then
+                have more than `budget` span targets.
             return_logits: whether to compute full logits; `None` (default) means yes, except in training with labels.
             num_items_in_batch: number of labels over all micro-batches of one update; the token term is divided by it.
             target_counts: the same number for the other terms, under `"span_labels"` and `"next_sentence_label"`.
@@ -368,8 +369,10 @@ class SpanBertForPreTraining(SpanBertWithVocabularyHead):
                 share = count_targets(targets) / num_items_in_batch
         counts = target_counts or {}
         if span_labels is not None:
+            # Every span token is also a labelled token, so the budget of labels bounds a row's span targets too.
+            row_budget = None if label_positions is None else label_positions.shape[1]
             sbo_sum, number = self.cls.pair_target_predictions.loss_sum(
-                boundary_states, span_boundaries, span_labels, boundary_logits
+                boundary_states, span_boundaries, span_labels, boundary_logits, row_budget
             )
             total = counts.get("span_labels", number if share is None else number / share.clamp(min=1e-12))
             sbo_loss = sbo_sum / (total + 1)

@@ -1,0 +1,130 @@
+"""What every Trainer of ours adds to transformers' own.
+
+Loss terms in the log, exact means under gradient accumulation, pushes that always contain the code files, and
+checkpoints that tell whether they are complete.
+"""
+
+import inspect
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import Trainer
+from transformers.trainer_callback import TrainerState
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+TRAINER_STATE = "trainer_state.json"
+TERM_SUFFIX = "_loss"
+
+
+def last_complete_checkpoint(output_dir: str | Path) -> Path | None:
+    """The newest `checkpoint-N` that was written to its end, or `None`.
+
+    `trainer_state.json` is the last file of a checkpoint; a folder without a readable one was interrupted.
+
+    Args:
+        output_dir: the run's output folder.
+    """
+    numbered = []
+    for folder in Path(output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
+        number = folder.name.removeprefix(f"{PREFIX_CHECKPOINT_DIR}-")
+        if number.isdigit() and (folder / TRAINER_STATE).is_file():
+            numbered.append((int(number), folder))
+    for _, folder in sorted(numbered, reverse=True):
+        try:
+            TrainerState.load_from_json(str(folder / TRAINER_STATE))
+        except (ValueError, TypeError, KeyError):
+            continue
+        return folder
+    return None
+
+
+class PtmTrainer(Trainer):
+    """`transformers.Trainer` with loss terms, exact accumulation and complete Hub pushes.
+
+    Any model whose output has fields named `<term>_loss` gets each of them logged as the mean over the updates since
+    the last log. A model whose `forward` takes `target_counts` is told how many targets each of its label columns has
+    over all micro-batches of an update, so that every term is a mean over the update, whatever the row lengths.
+
+    Args:
+        args: as `transformers.Trainer`.
+        kwargs: as `transformers.Trainer`.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        model = self.accelerator.unwrap_model(self.model)
+        self._takes_target_counts = "target_counts" in inspect.signature(model.forward).parameters
+        self._target_counts: dict[str, torch.Tensor] = {}
+        self._term_sums: dict[str, torch.Tensor] = {}
+        self._terms_logged_at = 0
+
+    # ---- exact means over an update ----
+
+    def get_batch_samples(
+        self, epoch_iterator: Iterator, num_batches: int, device: torch.device
+    ) -> tuple[list, torch.Tensor | int | None]:
+        batches, num_items_in_batch = super().get_batch_samples(epoch_iterator, num_batches, device)
+        if self._takes_target_counts:
+            self._target_counts = self._count_targets(batches, device)
+        return batches, num_items_in_batch
+
+    def _count_targets(self, batches: list[dict[str, Any]], device: torch.device) -> dict[str, torch.Tensor]:
+        """Number of targets per label column other than `labels`, over all micro-batches and processes."""
+        columns = [name for name in ("span_labels", "next_sentence_label") if batches and name in batches[0]]
+        counts = {name: sum((batch[name] != -100).sum() for batch in batches).to(device) for name in columns}
+        if self.args.average_tokens_across_devices and self.args.world_size > 1:
+            counts = {name: self.accelerator.reduce(count, reduction="sum") for name, count in counts.items()}
+        return counts
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> Any:
+        """As upstream; also hands over the target counts and remembers the terms of the loss."""
+        if model.training and self._target_counts:
+            inputs = {**inputs, "target_counts": self._target_counts}
+        loss, outputs = super().compute_loss(model, inputs, return_outputs=True, num_items_in_batch=num_items_in_batch)
+        if model.training and isinstance(outputs, dict):
+            self._remember_terms(outputs, num_items_in_batch)
+        return (loss, outputs) if return_outputs else loss
+
+    # ---- loss terms in the log ----
+
+    def _remember_terms(self, outputs: dict[str, Any], num_items_in_batch: torch.Tensor | int | None) -> None:
+        """Add this micro-batch's part of each term's mean over the update."""
+        if num_items_in_batch is None:
+            factor = 1.0 / self.current_gradient_accumulation_steps
+        else:
+            # Divided by the count of all processes already: the mean over processes must be their sum.
+            factor = float(self.args.world_size) if self.args.average_tokens_across_devices else 1.0
+        for name, value in outputs.items():
+            if name.endswith(TERM_SUFFIX) and torch.is_tensor(value) and value.dim() == 0:
+                part = value.detach().float() * factor
+                self._term_sums[name] = self._term_sums[name] + part if name in self._term_sums else part
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        """As upstream, with the mean of each loss term beside the training loss."""
+        if "loss" in logs and self._term_sums:
+            updates = max(self.state.global_step - self._terms_logged_at, 1)
+            for name in sorted(self._term_sums):
+                mean = self.accelerator.gather(self._term_sums[name].reshape(1)).mean()
+                logs[name] = round(mean.item() / updates, 6)
+            self._term_sums = {}
+            self._terms_logged_at = self.state.global_step
+        super().log(logs, *args, **kwargs)
+
+    # ---- pushes ----
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        """Push with the code files; upstream copies weights and config only, so the auto_map would point nowhere."""
+        if self.is_world_process_zero():
+            for source in Path(checkpoint_folder).glob("*.py"):
+                shutil.copy(source, Path(self.args.output_dir) / source.name)
+        super()._push_from_checkpoint(checkpoint_folder)
