@@ -130,7 +130,7 @@ class DatasetDocuments:
             )
         self.dataset = dataset
         self.text_column = text_column
-        self._begin: dict[str, Any] = copy.deepcopy(dataset.state_dict()) if self.streaming else {"row": 0}
+        self._begin = copy.deepcopy(dataset.state_dict()) if self.streaming else {"row": 0, "rows": len(dataset)}
         self._start = self._begin
         self._place = 0
         self._running = False
@@ -155,14 +155,22 @@ class DatasetDocuments:
         """Return the place behind the last row that was read."""
         if not self._running:
             return copy.deepcopy(self._start)
-        return copy.deepcopy(self.dataset.state_dict()) if self.streaming else {"row": self._place}
+        return copy.deepcopy(self.dataset.state_dict()) if self.streaming else {**self._begin, "row": self._place}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Let the next iteration begin at a saved place.
 
         Args:
             state (`dict`): From `state_dict()` of an object with an equal dataset.
+
+        Raises:
+            ValueError: If the state is of a dataset of another kind or size.
         """
+        if state.keys() != self._begin.keys() or state.get("rows") != self._begin.get("rows"):
+            raise ValueError(
+                f"`dataset` is not the one of the saved state {state}, so reading cannot go on where it stopped. Use "
+                "the same dataset, streaming or not as before, or start without the state."
+            )
         self._start, self._running = copy.deepcopy(state), False
 
     def _stream(self, start: dict[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -172,6 +180,8 @@ class DatasetDocuments:
             yield number, row
 
     def _rows(self, start: int) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        if start >= len(self.dataset):
+            return
         rest = self.dataset.select_columns([self.text_column]).select(range(start, len(self.dataset)))
         for number, row in enumerate(rest, start=start):
             self._running, self._place = True, number + 1

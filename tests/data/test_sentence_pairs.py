@@ -1,0 +1,125 @@
+"""Next-sentence pairs: the reference's statistics, and what each pair may consist of."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from datasets import Dataset
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hf_ptm_ext.data import (
+    RowPacker,
+    encode_documents,
+    next_sentence_pairs,
+    special_tokens_of,
+    truncate_pair,
+)
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "goldens" / "nsp-sop-stats.json").read_text(encoding="utf-8"))
+
+
+def random_documents(seed, count=200):
+    """Documents as in the golden: 4-40 sentences of 3-40 tokens; a token is 100 * document + sentence."""
+    generator = np.random.default_rng(seed)
+    return [
+        [[100 * number + place] * int(generator.integers(3, 41)) for place in range(int(generator.integers(4, 41)))]
+        for number in range(count)
+    ]
+
+
+def statistics_of(documents, max_seq_length, seed):
+    generator = np.random.default_rng(seed)
+    pairs = [pair for _ in range(6) for pair in next_sentence_pairs(documents, max_seq_length - 3, generator)]
+    lengths = np.array([(len(pair.first), len(pair.second)) for pair in pairs])
+    total = lengths.sum(1) + 3
+    return {
+        "pairs": len(pairs),
+        "label1_fraction": np.mean([pair.next_sentence_label for pair in pairs]),
+        "mean_len_with_specials": total.mean(),
+        "full_length_fraction": (total == max_seq_length).mean(),
+        "mean_len_A": lengths[:, 0].mean(),
+        "mean_len_B": lengths[:, 1].mean(),
+    }
+
+
+@pytest.mark.parametrize(("key", "length"), [("nsp(google bert)", 128), ("nsp(google bert, len 512)", 512)])
+def test_the_statistics_are_those_of_the_reference(key, length):
+    """The golden's documents are not given, only how they were drawn: corpora drawn likewise give the spread."""
+    runs = [statistics_of(random_documents(seed), length, seed) for seed in range(8)]
+    for name in runs[0]:
+        values = np.array([run[name] for run in runs])
+        # the golden is one more draw: its distance to the mean of 8 has sd * sqrt(1 + 1/8); Student's t, 7 degrees
+        assert abs(GOLDEN[key][name] - values.mean()) < 5.4 * values.std(ddof=1) * (9 / 8) ** 0.5, name
+
+
+@pytest.mark.parametrize("variant", ["bert", "spanbert"])
+def test_a_pair_is_a_piece_of_a_document_and_its_continuation_or_a_piece_of_another(variant):
+    for pair in next_sentence_pairs(random_documents(0, 40), 125, np.random.default_rng(0), variant=variant):
+        assert len(pair.first) + len(pair.second) <= 125
+        assert pair.first
+        assert pair.second
+        (document,), (other,) = ({token // 100 for token in part} for part in (pair.first, pair.second))
+        assert (document != other) == bool(pair.next_sentence_label)
+        if not pair.next_sentence_label:
+            assert pair.second[0] > pair.first[-1]  # a later sentence
+        assert list(pair.first) == sorted(pair.first)
+
+
+def test_every_sentence_comes_first_or_follows_if_nothing_is_truncated():
+    documents = random_documents(0, 20)
+    pairs = list(next_sentence_pairs(documents, 100_000, np.random.default_rng(0), short_seq_prob=0))
+    seen = {token for pair in pairs for token in pair.first}
+    seen |= {token for pair in pairs if not pair.next_sentence_label for token in pair.second}
+    assert seen == {sentence[0] for document in documents for sentence in document}
+
+
+def test_spanbert_leaves_two_sentences_for_the_second_segment():
+    documents = [[[1], [2], [3]], [[4]]]
+    cuts = {
+        variant: {
+            len(pair.first)
+            for seed in range(50)
+            for pair in next_sentence_pairs(
+                documents, 9, np.random.default_rng(seed), short_seq_prob=0, variant=variant
+            )
+            if pair.next_sentence_label == 0 and len(pair.first + pair.second) == 3
+        }
+        for variant in ("bert", "spanbert")
+    }
+    assert cuts == {"bert": {1, 2}, "spanbert": {1}}
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 40), st.integers(0, 5))
+def test_truncation_shortens_the_longer_segment_token_by_token(first, second, max_tokens, seed):
+    kept = truncate_pair(list(range(first)), list(range(second)), max_tokens, np.random.default_rng(seed))
+    while first + second > max_tokens:
+        first, second = (first - 1, second) if first > second else (first, second - 1)
+    assert [len(part) for part in kept] == [first, second]
+    for part in kept:
+        assert part == list(range(part[0], part[0] + len(part))) if part else True
+
+
+def test_pairs_become_a_dataset_and_packed_rows(english_documents, english_tokenizer):
+    special_tokens = special_tokens_of(english_tokenizer)
+    documents = list(encode_documents(english_documents[:10], english_tokenizer))
+    pairs = list(next_sentence_pairs(documents, 64 - special_tokens.pair_count, np.random.default_rng(0)))
+    rows = Dataset.from_list([pair.features(special_tokens) for pair in pairs])
+    assert set(rows.column_names) == {"input_ids", "token_type_ids", "next_sentence_label"}
+    assert max(map(len, rows["input_ids"])) <= 64
+    packer = RowPacker(128, english_tokenizer.pad_token_id, max_sequences=4)
+    packed = [row for features in rows for row in packer.add(features)] + packer.flush()
+    labels = [label for row in packed for label in row["next_sentence_label"] if label != -100]
+    assert sorted(labels) == sorted(rows["next_sentence_label"])
+
+
+def test_impossible_input_is_named():
+    generator = np.random.default_rng(0)
+    with pytest.raises(ValueError, match="at least 2 documents with tokens, got 1"):
+        list(next_sentence_pairs([[[1]], [[]]], 10, generator))
+    with pytest.raises(ValueError, match="`max_tokens` must be at least 2"):
+        list(next_sentence_pairs([[[1]], [[2]]], 1, generator))
+    with pytest.raises(ValueError, match="`variant` must be one of"):
+        list(next_sentence_pairs([[[1]], [[2]]], 9, generator, variant="albert"))
