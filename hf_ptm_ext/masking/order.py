@@ -33,8 +33,8 @@ def shuffled_within_groups(groups: np.ndarray, num_groups: int, rng: np.random.G
     random_bits = 64 - index_bits - max(num_groups - 1, 0).bit_length()
     if random_bits < 20:
         raise ValueError(f"`groups` has {count} items in {num_groups} groups, too many for one call. Split the batch.")
-    keys = rng.integers(0, 1 << 63, size=count, dtype=np.uint64)
-    keys >>= np.uint64(max(63 - random_bits, 0))
+    keys = rng.integers(0, (1 << 64) - 1, size=count, dtype=np.uint64, endpoint=True)
+    keys >>= np.uint64(64 - random_bits)
     keys <<= np.uint64(index_bits)
     keys |= np.arange(count, dtype=np.uint64)
     if num_groups > 1:

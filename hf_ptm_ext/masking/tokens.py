@@ -40,12 +40,32 @@ def bernoulli_items(
     check_probability("probability", probability)
     chosen = rng.random(len(groups), dtype=np.float32) < probability
     if at_least_one:
-        empty = np.bincount(groups[chosen], minlength=num_groups) == 0
-        items = np.flatnonzero(empty[groups])
-        if len(items):
-            order = items[shuffled_within_groups(groups[items], num_groups, rng)]
-            chosen[order[rank_within_groups(groups[order]) == 0]] = True
+        chosen[one_per_empty_group(chosen, groups, num_groups, rng)] = True
     return chosen
+
+
+def one_per_empty_group(
+    chosen: np.ndarray, groups: np.ndarray, num_groups: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Draw one item uniformly from every sequence that has items but none chosen.
+
+    Args:
+        chosen: Boolean `(num_items,)`.
+        groups: Sequence each item belongs to, int in [0, num_groups), `(num_items,)`.
+        num_groups: Number of sequences.
+        rng: Source of randomness.
+
+    Returns:
+        Indices of the drawn items, int64 `(num_empty_sequences,)`.
+
+    Example:
+        >>> one_per_empty_group(np.array([True, False, False]), np.array([0, 0, 1]), 2, np.random.default_rng(0))
+        array([2])
+    """
+    empty = np.bincount(groups[chosen], minlength=num_groups) == 0
+    items = np.flatnonzero(empty[groups])
+    order = items[shuffled_within_groups(groups[items], num_groups, rng)]
+    return order[rank_within_groups(groups[order]) == 0]
 
 
 def bernoulli_tokens(
@@ -75,10 +95,14 @@ def bernoulli_tokens(
         >>> bernoulli_tokens(np.array([[False, True, True]]), 1.0, np.random.default_rng(0)).astype(int)
         array([[0, 1, 1]])
     """
-    positions, item_groups, num_groups = _items(candidates, groups)
-    selected = np.zeros(candidates.size, dtype=bool)
-    selected[positions] = bernoulli_items(item_groups, num_groups, probability, rng, at_least_one)
-    return selected.reshape(candidates.shape)
+    check_probability("probability", probability)
+    selected = rng.random(candidates.shape, dtype=np.float32) < probability
+    selected &= candidates
+    if at_least_one:
+        positions, item_groups, num_groups = _items(candidates, groups)
+        extra = one_per_empty_group(selected.ravel()[positions], item_groups, num_groups, rng)
+        selected.reshape(-1)[positions[extra]] = True
+    return selected
 
 
 def exact_tokens(

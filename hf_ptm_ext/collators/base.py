@@ -1,0 +1,391 @@
+"""What every masking collator does around its own selection of positions.
+
+    features -> padded arrays -> candidates, blocks, words -> SELECTION -> labels, replacement -> tensors
+
+A subclass supplies the selection (`_select`) and, if it has any, further columns (`_extra_columns`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import BatchEncoding, PreTrainedTokenizerBase
+
+from ..masking import (
+    RandomTokens,
+    block_starts,
+    candidate_mask,
+    check_fate,
+    fixed_label_positions,
+    replace_tokens,
+    segment_index,
+    selected_labels,
+    sequence_groups,
+    uniform_tokens,
+    unigram_tokens,
+    word_starts,
+    word_starts_from_ids,
+)
+from ..masking._checks import check_probability
+from .batching import MISSING, collect_columns, padded_width, place_column, place_ids, text_positions
+from .randomness import CallRandomness
+from .vocabulary import VocabularyTables, vocabulary_tables
+
+REPLACEMENT_UNITS = ("token", "word", "span")
+WORD_BOUNDARIES = ("auto", "column", "tokenizer", "token")
+
+
+@dataclass
+class TokenLayout:
+    """A padded batch as masking sees it; arrays `(batch, seq_len)`.
+
+    Args:
+        input_ids: Original ids, int64.
+        candidates: Maskable positions, boolean.
+        blocks: First position of every content block, boolean.
+        sequence_ids: Packed sequence of each token, 0 = padding; None when a row is one sequence.
+        text: Positions that are not padding, boolean.
+        word_ids: Explicit words, -1 = none; None when there is no such column.
+    """
+
+    input_ids: np.ndarray
+    candidates: np.ndarray
+    blocks: np.ndarray
+    sequence_ids: np.ndarray | None
+    text: np.ndarray
+    word_ids: np.ndarray | None
+    _words: np.ndarray | None = None
+
+    def groups(self) -> tuple[np.ndarray, int] | None:
+        """Sequence of each position and the number of sequences (`sequence_groups`); None: a row is one sequence."""
+        if self.sequence_ids is None:
+            return None
+        return sequence_groups((self.input_ids.shape[0], self.input_ids.shape[1]), self.sequence_ids)
+
+    def sequence_lengths(self) -> np.ndarray:
+        """Tokens of each sequence with special tokens and without padding, int `(num_groups,)`."""
+        groups = self.groups()
+        if groups is None:
+            return self.text.sum(axis=1)
+        index, count = groups
+        return np.bincount(index[self.text], minlength=count)
+
+
+@dataclass
+class MaskingCollator(CallRandomness):
+    """Base of the masking collators: batching, words, replacement, labels.
+
+    Args:
+        tokenizer: Fast or slow tokenizer with a mask token.
+        mlm_probability: Share of tokens to select (BERT: 0.15).
+        mask_replace_prob: Probability that a selected unit becomes [MASK] (BERT: 0.8).
+        random_replace_prob: Probability that it becomes random tokens (BERT: 0.1); otherwise it stays.
+        replacement_unit: What shares one such draw: "token" (BERT, also under whole-word masking), "word", or "span",
+            a run of neighbouring selected tokens (SpanBERT).
+        random_token_counts: Occurrences of each id in a corpus, `(vocab_size,)`, to draw random tokens by frequency
+            (SpanBERT; see `masking.count_tokens`); None draws uniformly (BERT).
+        exclude_special_from_random: Never draw a special token. Default False: BERT draws from all ids.
+        exclude_cjk_continuations_from_random: Never draw a "##X" piece of a script without spaces; tokenizers do not
+            produce them, they are untrained. Default False; True for whole words (Cui et al. 2019).
+        word_boundaries: Where words come from, if they are needed: "column" (a `word_ids` column, an error without
+            it), "tokenizer" (marks in the pieces, see `collators.vocabulary`), "token" (every token is a word), or
+            "auto": the column where there is one, else the tokenizer.
+        label_budget: Fixed number P of label slots in a row: adds `label_positions` (batch, P) for heads that compute
+            logits at labels only, and raises when a row has more labels. None adds nothing.
+        pad_to_multiple_of: Pad to a multiple of this length.
+        pad_values: Padding value of per-token columns by name; 0 for those not named.
+        return_tensors: "pt" or "np".
+        seed: Seed of all draws, with epoch, process, worker and call (see `collators.randomness`); None for fresh
+            entropy.
+    """
+
+    tokenizer: PreTrainedTokenizerBase
+    mlm_probability: float = 0.15
+    mask_replace_prob: float = 0.8
+    random_replace_prob: float = 0.1
+    replacement_unit: str = "token"
+    random_token_counts: Sequence[int] | np.ndarray | None = field(default=None, repr=False, compare=False)
+    exclude_special_from_random: bool = False
+    exclude_cjk_continuations_from_random: bool = False
+    word_boundaries: str = "auto"
+    label_budget: int | None = None
+    pad_to_multiple_of: int | None = None
+    pad_values: dict[str, int | float] = field(default_factory=dict)
+    return_tensors: str = "pt"
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.tokenizer.mask_token is None or self.tokenizer.mask_token_id is None:
+            raise ValueError(
+                f"`tokenizer` must have a mask token, got {type(self.tokenizer).__name__} without one. Set "
+                "`tokenizer.mask_token`, or choose a tokenizer of a masked language model."
+            )
+        check_probability("mlm_probability", self.mlm_probability)
+        check_fate(self.mask_replace_prob, self.random_replace_prob)
+        check_choice("replacement_unit", self.replacement_unit, REPLACEMENT_UNITS)
+        check_choice("word_boundaries", self.word_boundaries, WORD_BOUNDARIES)
+        check_choice("return_tensors", self.return_tensors, ("pt", "np"))
+        check_positive("label_budget", self.label_budget)
+        check_positive("pad_to_multiple_of", self.pad_to_multiple_of)
+        self.start_randomness(self.seed)
+        self._word_ids_seen = False
+        self._read_vocabulary()
+
+    def __call__(self, features: Sequence[Any], return_tensors: str | None = None) -> BatchEncoding:
+        """Mask a batch.
+
+        Args:
+            features: Rows as mappings (dict, BatchEncoding) or plain token ids; lists, numpy arrays or tensors, ragged
+                or padded. Without `attention_mask`, leading and trailing runs of the padding id count as padding
+                (unless that id is also another special token).
+            return_tensors: Overrides the collator's `return_tensors` for this call.
+
+        Returns:
+            `input_ids`, `attention_mask` (left out for packed rows that came without one), `labels` (-100 = ignored)
+            and every other column, padded or stacked. `special_tokens_mask`, `offset_mapping` and, where words are
+            used, `word_ids` are consumed; a `labels` column that came in is replaced.
+
+        Raises:
+            ValueError: If a column cannot be padded, a needed column is missing, or a row has more labels than slots.
+        """
+        kind = self.return_tensors if return_tensors is None else return_tensors
+        check_choice("return_tensors", kind, ("pt", "np"))
+        if self._vocabulary_length != len(self.tokenizer):
+            self._read_vocabulary()
+        layout, batch = self._lay_out(features)
+        rng = self.next_generator()
+        selected = self._select(layout, rng)
+        batch["labels"] = selected_labels(layout.input_ids, selected)
+        batch["input_ids"] = self._replace(layout, selected, rng)
+        if self.label_budget is not None:
+            batch["label_positions"] = fixed_label_positions(batch["labels"], self.label_budget)
+        batch.update(self._extra_columns(layout, selected))
+        if kind == "pt":
+            return BatchEncoding({name: torch.from_numpy(values) for name, values in batch.items()})
+        return BatchEncoding(batch)
+
+    def _select(self, layout: TokenLayout, rng: np.random.Generator) -> np.ndarray:
+        """Choose the positions to predict, boolean `(batch, seq_len)`."""
+        raise NotImplementedError(f"`{type(self).__name__}._select` must choose the positions. Subclasses define it.")
+
+    def _extra_columns(self, layout: TokenLayout, selected: np.ndarray) -> dict[str, np.ndarray]:
+        """Further columns of the batch; none by default."""
+        return {}
+
+    @property
+    def _needs_words(self) -> bool:
+        """Whether this collator asks for word boundaries."""
+        return self.replacement_unit == "word"
+
+    def _read_vocabulary(self) -> None:
+        """Build the tables of the tokenizer as it is now."""
+        tables = vocabulary_tables(self.tokenizer)
+        size = len(tables.special)
+        excluded = np.ones(size, dtype=bool)
+        excluded[[index for index in self.tokenizer.get_vocab().values() if 0 <= index < size]] = False
+        if self.exclude_special_from_random:
+            excluded |= tables.special
+        if self.exclude_cjk_continuations_from_random:
+            excluded |= tables.unspaced_continuation
+        if self.random_token_counts is None:
+            random_tokens = uniform_tokens(size, excluded)
+        else:
+            if len(self.random_token_counts) != size:
+                raise ValueError(
+                    f"`random_token_counts` must have one count per id, {size}, got {len(self.random_token_counts)}. "
+                    "Use `count_tokens(rows, len(tokenizer))`."
+                )
+            random_tokens = unigram_tokens(np.asarray(self.random_token_counts), excluded)
+        self._tables: VocabularyTables = tables
+        self._random_tokens: RandomTokens = random_tokens
+        self._vocabulary_length = len(self.tokenizer)
+        roles = ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id", "unk_token_id", "mask_token_id")
+        pad = self.tokenizer.pad_token_id
+        shared = any(getattr(self.tokenizer, role, None) == pad for role in roles)
+        self._detectable_pad: int | None = None if shared else pad
+
+    def _lay_out(self, features: Sequence[Any]) -> tuple[TokenLayout, dict[str, np.ndarray]]:
+        """Pad the features; return what masking needs and the columns to hand on."""
+        columns = collect_columns(features)
+        columns.pop("labels", None)
+        columns.pop("offset_mapping", None)
+        word_rows = self._take_word_rows(columns) if self._needs_words else None
+        rows = columns.pop("input_ids")
+        lengths = [len(row) for row in rows]
+        width = padded_width(lengths, self.pad_to_multiple_of)
+        left = self.tokenizer.padding_side == "left"
+        input_ids = place_ids(rows, lengths, width, self._pad_id(lengths, width), left)
+
+        def place(name: str, values: list[Any], pad: int | float) -> np.ndarray:
+            return place_column(name, values, lengths, width, self.pad_values.get(name, pad), left)
+
+        batch: dict[str, np.ndarray] = {"input_ids": input_ids}
+        if "token_type_ids" in columns:
+            batch["token_type_ids"] = place(
+                "token_type_ids", columns.pop("token_type_ids"), self.tokenizer.pad_token_type_id
+            )
+        mask_rows = columns.pop("attention_mask", None)
+        special_rows = columns.pop("special_tokens_mask", None)
+        special = None if special_rows is None else place("special_tokens_mask", special_rows, 0)
+        for name, values in columns.items():
+            batch[name] = place(name, values, 0)
+
+        sequence_ids = batch.get("sequence_ids")
+        if mask_rows is None and sequence_ids is not None:
+            text = sequence_ids > 0
+        else:
+            mask = self._attention_mask(input_ids, lengths, left, place, mask_rows)
+            batch["attention_mask"] = mask
+            text = mask != 0 if sequence_ids is None else (mask != 0) & (sequence_ids > 0)
+
+        candidates = candidate_mask(input_ids, self._tables.never_masked, text, special)
+        word_ids = None
+        if word_rows is not None:
+            word_ids = place_column("word_ids", word_rows, lengths, width, -1, left)
+            if word_ids.shape != input_ids.shape:
+                raise ValueError(
+                    f"`word_ids` must have one entry per token, got shape {word_ids.shape} for {input_ids.shape} ids."
+                )
+            candidates &= word_ids >= 0
+        blocks = block_starts(candidates, sequence_ids)
+        return TokenLayout(input_ids, candidates, blocks, sequence_ids, text, word_ids), batch
+
+    def _attention_mask(
+        self,
+        input_ids: np.ndarray,
+        lengths: list[int],
+        left: bool,
+        place: Callable[[str, list[Any], int | float], np.ndarray],
+        rows: list[Any] | None,
+    ) -> np.ndarray:
+        """The given attention mask; where a row has none, 1 on its text and 0 on padding, its own padding included."""
+        missing = np.array([True] * len(lengths) if rows is None else [row is MISSING or row is None for row in rows])
+        if rows is not None and not missing.any():
+            return place("attention_mask", rows, 0)
+        text = text_positions(input_ids, lengths, left, self._detectable_pad, missing).astype(np.int64)
+        return text if rows is None else np.where(missing[:, None], text, place("attention_mask", rows, 0))
+
+    def _pad_id(self, lengths: list[int], width: int) -> int:
+        """The id that fills short rows."""
+        pad = self.tokenizer.pad_token_id
+        if pad is None:
+            if min(lengths) < width:
+                raise ValueError(
+                    f"`tokenizer` must have a padding token for rows of {min(lengths)} to {width} tokens, got None. "
+                    "Set `tokenizer.pad_token`."
+                )
+            return 0
+        return int(pad)
+
+    def _take_word_rows(self, columns: dict[str, list[Any]]) -> list[Any] | None:
+        """Take the `word_ids` column out of the batch if it is to be used, or say why it cannot be."""
+        rows = columns.pop("word_ids", None)
+        if self.word_boundaries in ("tokenizer", "token"):
+            return None
+        if rows is not None and not any(row is MISSING or row is None for row in rows):
+            self._word_ids_seen = True
+            return [_without_none(row) for row in rows]
+        if rows is not None or self.word_boundaries == "column" or self._word_ids_seen:
+            reason = (
+                "some rows have it and some have not"
+                if rows is not None
+                else "earlier batches had it"
+                if self.word_boundaries != "column"
+                else "`word_boundaries` is 'column'"
+            )
+            raise ValueError(
+                f"`word_ids` must be a column of every feature ({reason}), got the columns {sorted(columns)}. A "
+                "Trainer drops columns that the model's forward does not name: set `remove_unused_columns=False` in "
+                "TrainingArguments. `hf_ptm_ext.data.segmentation.WordIds` writes the column."
+            )
+        return None
+
+    def _word_starts(self, layout: TokenLayout) -> np.ndarray:
+        """First piece of every word, boolean `(batch, seq_len)`."""
+        if layout._words is None:
+            layout._words = self._find_word_starts(layout)
+        return layout._words
+
+    def _find_word_starts(self, layout: TokenLayout) -> np.ndarray:
+        if layout.word_ids is not None:
+            return word_starts_from_ids(layout.word_ids, layout.candidates, layout.blocks)
+        if self.word_boundaries == "token":
+            return layout.candidates
+        if self._tables.is_continuation is None:
+            raise ValueError(
+                f"`tokenizer` ({type(self.tokenizer).__name__}) must mark word boundaries in its pieces ('##', 'Ġ', "
+                "'▁', '</w>' or '@@'), got none and no `word_ids` column. Add the column with "
+                "`hf_ptm_ext.data.segmentation.WordIds` and keep it with `remove_unused_columns=False`."
+            )
+        return word_starts(
+            layout.input_ids, layout.candidates, layout.blocks, self._tables.is_continuation, self._tables.ends_word
+        )
+
+    def _replace(self, layout: TokenLayout, selected: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Corrupt the selected positions."""
+        units = None
+        if self.replacement_unit == "word":
+            units = segment_index(layout.candidates, self._word_starts(layout))
+        elif self.replacement_unit == "span":
+            units = segment_index(selected, layout.blocks)
+        return replace_tokens(
+            layout.input_ids,
+            selected,
+            rng,
+            mask_token_id=int(self.tokenizer.mask_token_id),
+            random_tokens=self._random_tokens,
+            mask_replace_prob=self.mask_replace_prob,
+            random_replace_prob=self.random_replace_prob,
+            units=units,
+        )
+
+
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Raise unless an option is one of its choices.
+
+    Args:
+        name: Name of the option.
+        value: Its value.
+        choices: What is allowed.
+
+    Raises:
+        ValueError: If it is none of them.
+
+    Example:
+        >>> check_choice("budget", "exact", ("exact", "bernoulli"))
+    """
+    if value not in choices:
+        raise ValueError(f"`{name}` must be one of {choices}, got {value!r}. Choose one of these.")
+
+
+def check_positive(name: str, value: int | None) -> None:
+    """Raise unless an optional count is None or a positive integer.
+
+    Args:
+        name: Name of the option.
+        value: Its value.
+
+    Raises:
+        ValueError: If it is not positive.
+        TypeError: If it is no integer.
+
+    Example:
+        >>> check_positive("label_budget", None)
+    """
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"`{name}` must be a positive integer or None, got {value!r}. Pass a number such as 8.")
+    if value < 1:
+        raise ValueError(f"`{name}` must be a positive integer or None, got {value}. Pass a number such as 8.")
+
+
+def _without_none(row: Any) -> Any:
+    """Word ids with -1 where a fast encoding has None."""
+    if isinstance(row, list) and None in row:
+        return [-1 if word is None else word for word in row]
+    return row

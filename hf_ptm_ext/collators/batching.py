@@ -1,0 +1,279 @@
+"""Ragged features to rectangular arrays.
+
+Python lists are written row by row into one preallocated numpy array and wrapped by torch without a copy: upstream's
+collators spend most of their time in that conversion. A column is per token when in every row its first axis is as
+long as the row's `input_ids`; it is padded to the common width. Any other column is per row and stacked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+MISSING = object()
+# Columns of small integers that tokenizers write and that a row may lack: padding alone describes them.
+OPTIONAL_COLUMNS = ("attention_mask", "token_type_ids", "special_tokens_mask")
+
+
+def collect_columns(features: Sequence[Any]) -> dict[str, list[Any]]:
+    """Turn rows into columns.
+
+    Args:
+        features: Mappings (dict, BatchEncoding) with at least `input_ids`, or plain rows of token ids (list, numpy
+            array, tensor).
+
+    Returns:
+        Column name to its rows; `MISSING` where a row lacks a column that other rows have.
+
+    Raises:
+        ValueError: If there are no features or a feature has no `input_ids`.
+
+    Example:
+        >>> collect_columns([[5, 6], {"input_ids": [7]}])
+        {'input_ids': [[5, 6], [7]]}
+    """
+    if not len(features):
+        raise ValueError("`features` must hold at least one row, got none. Drop empty batches.")
+    columns: dict[str, list[Any]] = {}
+    for index, feature in enumerate(features):
+        row = feature if isinstance(feature, Mapping) or hasattr(feature, "keys") else {"input_ids": feature}
+        for name in row:
+            if name not in columns:
+                columns[name] = [MISSING] * index
+            columns[name].append(row[name])
+        for rows in columns.values():
+            if len(rows) == index:
+                rows.append(MISSING)
+    rows = columns.get("input_ids", [MISSING])
+    if any(row is MISSING or row is None for row in rows):
+        raise ValueError(
+            f"`input_ids` must be in every feature, got the columns {sorted(columns)}. Tokenise the text first."
+        )
+    return columns
+
+
+def padded_width(lengths: Sequence[int], pad_to_multiple_of: int | None = None) -> int:
+    """Give the common width of a batch: the longest row, rounded up, and at least 1.
+
+    Args:
+        lengths: Tokens of each row.
+        pad_to_multiple_of: Round up to a multiple of this; None for no rounding.
+
+    Returns:
+        The width.
+
+    Example:
+        >>> padded_width([3, 9], 8), padded_width([0])
+        (16, 1)
+    """
+    width = max(*lengths, 1) if len(lengths) > 1 else max(lengths[0], 1)
+    return -(-width // pad_to_multiple_of) * pad_to_multiple_of if pad_to_multiple_of else width
+
+
+def place_ids(rows: Sequence[Any], lengths: Sequence[int], width: int, pad: int, left: bool) -> np.ndarray:
+    """Write rows of token ids into one array.
+
+    Args:
+        rows: Lists, numpy arrays or tensors of integers.
+        lengths: Tokens of each row.
+        width: Width of the batch.
+        pad: Id of padding.
+        left: Pad on the left.
+
+    Returns:
+        int64 `(batch, width)`.
+
+    Raises:
+        TypeError: If a row does not hold integers.
+
+    Example:
+        >>> place_ids([[5, 6], [7]], [2, 1], 3, 0, left=False)
+        array([[5, 6, 0],
+               [7, 0, 0]])
+    """
+    placed = np.full((len(rows), width), pad, dtype=np.int64)
+    for index, (row, length) in enumerate(zip(rows, lengths, strict=True)):
+        if not length:
+            continue
+        if isinstance(row, list):
+            if not isinstance(row[0], int | np.integer):
+                raise TypeError(
+                    f"`input_ids` must be rows of integers, got {type(row[0]).__name__} in row {index}. "
+                    "Pass one list of token ids per feature."
+                )
+            values = np.fromiter(row, dtype=np.int64, count=length)
+        else:
+            values = to_array(row)
+            if values.ndim != 1 or values.dtype.kind not in "iu":
+                raise TypeError(
+                    f"`input_ids` must be rows of integers, got shape {values.shape}, type {values.dtype} in row "
+                    f"{index}. Pass one row of token ids per feature."
+                )
+        if left:
+            placed[index, width - length :] = values
+        else:
+            placed[index, :length] = values
+    return placed
+
+
+def place_column(
+    name: str, rows: Sequence[Any], lengths: Sequence[int], width: int, pad: int | float, left: bool
+) -> np.ndarray:
+    """Pad a per-token column, or stack a per-row one.
+
+    Args:
+        name: Name of the column, for messages.
+        rows: One entry per feature.
+        lengths: Tokens of each row.
+        width: Width of the batch.
+        pad: Value for padding.
+        left: Pad on the left.
+
+    Returns:
+        `(batch, width, ...)` or `(batch, ...)`; integers as int64, floats as float32, booleans as they are.
+
+    Raises:
+        ValueError: If a row lacks the column, its entries are no numbers, or it is neither one entry per token nor of
+            one shape in all rows.
+
+    Example:
+        >>> place_column("entity_ids", [[1, 2], [3]], [2, 1], 3, 0, left=False)
+        array([[1, 2, 0],
+               [3, 0, 0]])
+        >>> place_column("sample_id", [4, 5], [2, 1], 3, 0, left=False)
+        array([4, 5])
+    """
+    if name in OPTIONAL_COLUMNS:
+        small = _place_small(name, rows, lengths, width, pad, left)
+        if small is not None:
+            return small
+    for index, row in enumerate(rows):
+        if row is MISSING or row is None:
+            raise ValueError(
+                f"`{name}` must be in every feature, row {index} has none. Add it to all rows, or remove the column."
+            )
+    arrays = [_numeric(name, row) for row in rows]
+    per_token = all(array.ndim and len(array) == length for array, length in zip(arrays, lengths, strict=True))
+    shapes = {array.shape[1:] if per_token else array.shape for array in arrays}
+    if len(shapes) > 1:
+        raise ValueError(
+            f"`{name}` must have one entry per token or one shape in all rows, got shapes "
+            f"{sorted({array.shape for array in arrays})} for rows of {sorted(set(lengths))} tokens. Fix or remove "
+            "the column."
+        )
+    dtype = np.result_type(*arrays)
+    if not per_token:
+        return np.stack(arrays).astype(dtype, copy=False)
+    placed = np.full((len(rows), width, *shapes.pop()), pad, dtype=dtype)
+    for index, array in enumerate(arrays):
+        if left:
+            placed[index, width - len(array) :] = array
+        else:
+            placed[index, : len(array)] = array
+    return placed
+
+
+def _place_small(
+    name: str, rows: Sequence[Any], lengths: Sequence[int], width: int, pad: int | float, left: bool
+) -> np.ndarray | None:
+    """Fast path for lists of 0 .. 255, mostly constant; None where it does not apply."""
+    # The special-token mask stays inside the collator; the others become tensors.
+    placed = np.full((len(rows), width), pad, dtype=np.uint8 if name == "special_tokens_mask" else np.int64)
+    before: list[int] | None = None
+    inside_before = placed[0]
+    for index, (row, length) in enumerate(zip(rows, lengths, strict=True)):
+        if row is MISSING or row is None:
+            continue
+        if len(row) != length:
+            return None
+        inside = placed[index, width - length :] if left else placed[index, :length]
+        if not isinstance(row, list):
+            array = to_array(row)
+            if array.ndim != 1 or array.dtype.kind not in "iub":
+                return None
+            inside[:] = array
+        elif not length:
+            continue
+        # Comparing integers is several times faster than converting them: try a constant row, then the row before.
+        elif type(row[0]) is int and row[0] == row[length // 2] and row.count(row[0]) == length:
+            inside[:] = row[0]
+        elif row == before:
+            inside[:] = inside_before
+        else:
+            try:
+                inside[:] = np.frombuffer(bytes(row), dtype=np.uint8)
+            except (TypeError, ValueError):
+                return None
+            before, inside_before = row, inside
+    return placed
+
+
+def text_positions(
+    input_ids: np.ndarray, lengths: Sequence[int], left: bool, pad_token_id: int | None, detect: np.ndarray
+) -> np.ndarray:
+    """Mark the positions of text where no attention mask says so.
+
+    Args:
+        input_ids: `(batch, width)`.
+        lengths: Tokens of each row as it came.
+        left: Rows were padded on the left.
+        pad_token_id: Rows that came padded are recognised by leading and trailing runs of this id; None for no
+            detection.
+        detect: Boolean `(batch,)`, rows where the runs count as padding.
+
+    Returns:
+        Boolean `(batch, width)`.
+
+    Example:
+        >>> text_positions(np.array([[0, 5, 0, 6, 0]]), [5], False, 0, np.array([True])).astype(int)
+        array([[0, 1, 1, 1, 0]])
+    """
+    width = input_ids.shape[1]
+    position = np.arange(width)
+    size = np.asarray(lengths)[:, None]
+    inside = position >= width - size if left else position < size
+    if pad_token_id is not None and detect.any():
+        text = input_ids != pad_token_id
+        after_first = np.logical_or.accumulate(text, axis=1)
+        before_last = np.logical_or.accumulate(text[:, ::-1], axis=1)[:, ::-1]
+        inside &= (after_first & before_last) | ~detect[:, None]
+    return inside
+
+
+def to_array(row: Any) -> np.ndarray:
+    """Turn a list, numpy array or tensor into a numpy array.
+
+    Args:
+        row: The values.
+
+    Returns:
+        The array; memory is shared where possible.
+
+    Example:
+        >>> to_array(torch.tensor([1, 2]))
+        array([1, 2])
+    """
+    if isinstance(row, torch.Tensor):
+        return row.detach().cpu().numpy()
+    return np.asarray(row)
+
+
+def _numeric(name: str, row: Any) -> np.ndarray:
+    """One row of an extra column, as int64, float32 or bool."""
+    try:
+        array = to_array(row)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"`{name}` must hold numbers in rectangular rows, got {str(row)[:60]}. Remove it.") from error
+    if array.dtype.kind in "iu" or array.size == 0:
+        return array.astype(np.int64, copy=False)
+    if array.dtype.kind == "f":
+        return array.astype(np.float32, copy=False)
+    if array.dtype.kind == "b":
+        return array
+    raise ValueError(
+        f"`{name}` must hold numbers to become a tensor, got {str(row)[:60]!r}. Remove the column with "
+        f"`dataset.remove_columns({name!r})`."
+    )

@@ -1,0 +1,188 @@
+"""Time our masking collators beside upstream's on real text and print the table that the README quotes.
+
+One thread, batch 32 x 512, features as Python lists (as a Trainer delivers them) and as numpy rows, the same returned
+columns on both sides. The collators take turns, round by round, so a busy machine slows all of them alike; CPU time
+is taken, medians are quoted, and ratios compare medians of one run.
+
+    python scripts/bench_collators.py                      # the embedded English corpus
+    python scripts/bench_collators.py --text my_text.txt   # any text, one sentence or paragraph a line (.gz works)
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import BertTokenizerFast, DataCollatorForLanguageModeling
+
+from hf_ptm_ext.collators import (
+    DataCollatorForMaskedLanguageModeling,
+    DataCollatorForSpanMasking,
+    DataCollatorForWholeWordMasking,
+)
+
+BATCH, LENGTH = 32, 512
+COLUMNS = ("input_ids", "token_type_ids", "attention_mask", "special_tokens_mask", "offset_mapping")
+# ours: the upstream collator it is compared with and the ratio that must hold
+GOALS = {"masked_lm": ("mlm", 8.0), "whole_word": ("wwm", 12.0), "span": ("mlm", 2.0)}
+LABELS = {
+    "mlm": "upstream MLM",
+    "wwm": "upstream whole words",
+    "masked_lm": "MLM",
+    "whole_word": "whole words",
+    "span": "spans and pairs (against upstream MLM)",
+}
+
+
+def read_lines(path: str | None) -> list[str]:
+    """Lines of a text file, or of the embedded corpus."""
+    if path is None:
+        from hf_ptm_ext.data import embedded_corpus
+
+        return [sentence for document in embedded_corpus("en") for sentence in document]
+    opener: Callable[..., Any] = gzip.open if path.endswith(".gz") else open
+    with opener(Path(path), "rt", encoding="utf-8") as stream:
+        return [line.strip() for line in stream if line.strip()]
+
+
+def train_tokenizer(lines: Iterable[str], vocab_size: int) -> BertTokenizerFast:
+    """A WordPiece tokenizer of this text."""
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.train_from_iterator(lines, trainers.WordPieceTrainer(vocab_size=vocab_size, special_tokens=special))
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    return BertTokenizerFast(tokenizer_object=tokenizer)
+
+
+def make_batches(tokenizer: BertTokenizerFast, lines: list[str], count: int) -> list[list[dict[str, list[int]]]]:
+    """Full rows of 512 tokens with the columns a Trainer would deliver, and offsets for upstream's whole words."""
+    rows: list[dict[str, Any]] = []
+    for start in range(0, len(lines), 60):
+        encoded = tokenizer(
+            " ".join(lines[start : start + 60]),
+            truncation=True,
+            max_length=LENGTH,
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+            return_special_tokens_mask=True,
+        )
+        for i, ids in enumerate(encoded["input_ids"]):
+            if len(ids) == LENGTH:
+                rows.append({name: encoded[name][i] for name in COLUMNS})
+        if len(rows) >= count * BATCH:
+            break
+    if not rows:
+        sys.exit("The text is too short for one row of 512 tokens. Pass a longer --text.")
+    return [[rows[(i * BATCH + j) % len(rows)] for j in range(BATCH)] for i in range(count)]
+
+
+def without(rows: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
+    return [{name: values for name, values in row.items() if name not in names} for row in rows]
+
+
+def as_numpy(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: np.asarray(values) for name, values in row.items()} for row in rows]
+
+
+def measure(contenders: dict[str, tuple[Callable[[Any], Any], list[Any]]], rounds: int) -> dict[str, float]:
+    """Median CPU seconds a batch of each contender, taking turns round by round."""
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, (collate, batches) in contenders.items():
+            for features in batches:  # not timed: the collator before has emptied the caches
+                collate(features)
+            start = time.process_time()
+            for features in batches:
+                collate(features)
+            times[name].append((time.process_time() - start) / len(batches))
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def contenders_for(
+    tokenizer: BertTokenizerFast, batches: list[list[dict[str, Any]]], kind: str
+) -> dict[str, tuple[Callable[[Any], Any], list[Any]]]:
+    """Every collator with the rows it is fed; both sides return input_ids, token_type_ids, attention_mask, labels."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # upstream warns that whole words change the replacement probabilities
+        upstream = {
+            "mlm": DataCollatorForLanguageModeling(tokenizer, return_tensors=kind, seed=0),
+            "wwm": DataCollatorForLanguageModeling(
+                tokenizer,
+                whole_word_mask=True,
+                mask_replace_prob=1.0,
+                random_replace_prob=0.0,
+                return_tensors=kind,
+                seed=0,
+            ),
+        }
+    ours = {
+        "masked_lm": DataCollatorForMaskedLanguageModeling(tokenizer, return_tensors=kind, seed=0),
+        "whole_word": DataCollatorForWholeWordMasking(tokenizer, return_tensors=kind, seed=0),
+        "span": DataCollatorForSpanMasking(tokenizer, return_tensors=kind, seed=0),
+    }
+    plain = [without(rows, "offset_mapping") for rows in batches]
+    return {
+        "mlm": (upstream["mlm"], plain),
+        "wwm": (upstream["wwm"], batches),
+        **{name: (collator, plain) for name, collator in ours.items()},
+    }
+
+
+def main() -> int:
+    """Print the table; return 1 if a goal is missed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--text", default=None, help="text file (.txt or .txt.gz); default: the embedded corpus")
+    parser.add_argument("--vocab_size", type=int, default=8000)
+    parser.add_argument("--rounds", type=int, default=40)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    lines = read_lines(args.text)
+    tokenizer = train_tokenizer(lines, args.vocab_size)
+    batches = make_batches(tokenizer, lines, count=4)
+    columns = {
+        name: sorted(collate(rows[0]))
+        for name, (collate, rows) in contenders_for(tokenizer, batches, "pt").items()
+        if name != "span"
+    }
+    if len({tuple(names) for names in columns.values()}) != 1:
+        sys.exit(f"The collators must return the same columns, got {columns}.")
+    lists = measure(contenders_for(tokenizer, batches, "pt"), args.rounds)
+    arrays = measure(contenders_for(tokenizer, [as_numpy(rows) for rows in batches], "pt"), args.rounds)
+    pieces = [i for rows in batches for row in rows for i in row["input_ids"]]
+    share = sum(token.startswith("##") for token in tokenizer.convert_ids_to_tokens(pieces)) / len(pieces)
+    print(f"Batch {BATCH} x {LENGTH}, one thread, {len(tokenizer)} pieces, {share:.0%} continuations, medians:\n")
+    print("| collator | lists: ms/batch | Mtok/s | times upstream | numpy rows: ms/batch | times upstream |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    missed = []
+    for name, label in LABELS.items():
+        rate = BATCH * LENGTH / lists[name] / 1e6
+        cells = [label, f"{lists[name] * 1e3:.2f}", f"{rate:.1f}", "", f"{arrays[name] * 1e3:.2f}", ""]
+        if name in GOALS:
+            base, goal = GOALS[name]
+            ratio = lists[base] / lists[name]
+            cells[3] = f"{ratio:.1f} (goal {goal:g})"
+            cells[5] = f"{arrays[base] / arrays[name]:.1f}"
+            if ratio < goal or rate < 1:
+                missed.append(label)
+        print(f"| {' | '.join(cells)} |")
+    if missed:
+        print(f"\nBelow the goal: {', '.join(missed)}.")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
