@@ -1,0 +1,93 @@
+"""The console script `hf-ptm-ext`: one sub-command per job, each imported only when it is asked for."""
+
+import argparse
+import importlib
+import sys
+import traceback
+from collections.abc import Sequence
+
+from ..version import __version__
+
+# sub-command -> (module of this folder, line of help)
+COMMANDS = {
+    "pretrain": "pre-train a model on text, from a checkpoint or from scratch",
+    "convert": "turn an original checkpoint into a folder that is ready for the Hub",
+    "verify": "load a checkpoint where this package is not installed and compare its outputs",
+    "systems": "list the systems of this package and what they are made of",
+}
+# These read their own command line, from the raw arguments.
+RAW = ("pretrain",)
+
+USER_MISTAKE = 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one sub-command.
+
+    Args:
+        argv: the arguments behind the program's name, those of the process by default.
+
+    Returns:
+        The exit code: 0 success, 1 the command's own verdict (`verify`), 2 a mistake in what was asked.
+
+    Example:
+        >>> main(["convert", "spanbert", "nowhere.pt", "target"])
+        2
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments[: _index_of_command(arguments)]
+    command = arguments[_index_of_command(arguments)] if _index_of_command(arguments) < len(arguments) else None
+    try:
+        if command in RAW:
+            rest = arguments[_index_of_command(arguments) + 1 :]
+            return importlib.import_module(f"{__name__}.{command}").run(rest)
+        parser = _parser(command)
+        namespace = parser.parse_args(arguments)
+        debug = debug or namespace.debug
+        if namespace.command is None:
+            parser.print_help()
+            return USER_MISTAKE
+        return namespace.run(namespace)
+    except KeyboardInterrupt:
+        return _fail(command, "interrupted", 130, debug)
+    except (ValueError, OSError) as error:
+        return _fail(command, str(error), USER_MISTAKE, debug)
+
+
+def _index_of_command(arguments: Sequence[str]) -> int:
+    """Position of the first argument that is no option of the program itself."""
+    return next((index for index, argument in enumerate(arguments) if not argument.startswith("-")), len(arguments))
+
+
+def _fail(command: str | None, message: str, code: int, debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    name = f"hf-ptm-ext {command}" if command else "hf-ptm-ext"
+    hint = "" if debug else " (--debug shows where)"
+    print(f"{name}: error: {message}{hint}", file=sys.stderr)
+    return code
+
+
+def _parser(command: str | None) -> argparse.ArgumentParser:
+    """The parser, with the options of one sub-command and the mere names of the others."""
+    parser = argparse.ArgumentParser(
+        prog="hf-ptm-ext", description="Pre-trained-model systems as plugins for transformers."
+    )
+    parser.add_argument("--version", action="version", version=f"hf-ptm-ext {__version__}")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    subparsers = parser.add_subparsers(dest="command", metavar="command")
+    for name, line in COMMANDS.items():
+        if name == command:
+            module = importlib.import_module(f"{__name__}.{name}")
+            subparser = module.add_parser(subparsers)
+            subparser.set_defaults(run=module.run)
+            # Without a default of its own: a default would undo the option in front of the command.
+            subparser.add_argument(
+                "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
+            )
+        else:
+            subparsers.add_parser(name, help=line)
+    return parser
+
+
+__all__ = ["main"]

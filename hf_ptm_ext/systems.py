@@ -1,0 +1,138 @@
+"""Every pre-trained-model system of the package in one table: what it is made of, and the paper behind it."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class System:
+    """One system.
+
+    Args:
+        name: as the field calls it.
+        family: `model_type` of our model family, `None` for systems that train any encoder with a vocabulary head.
+        models: our model classes, by full name.
+        collators: collator classes, by full name.
+        objectives: terms of its loss; each is an output `<term>_loss`.
+        trainers: Trainer classes, by full name; empty if the plain Trainer does.
+        paper: title.
+        link: address of the paper.
+        status: `"stable"` or `"experimental"`.
+    """
+
+    name: str
+    family: str | None
+    models: tuple[str, ...]
+    collators: tuple[str, ...]
+    objectives: tuple[str, ...]
+    trainers: tuple[str, ...]
+    paper: str
+    link: str
+    status: str = "experimental"
+
+
+_COLLATORS = "hf_ptm_ext.collators"
+
+SYSTEMS = (
+    System(
+        name="SpanBERT",
+        family="spanbert",
+        models=("hf_ptm_ext.SpanBertForPreTraining",),
+        collators=(f"{_COLLATORS}.DataCollatorForSpanMasking",),
+        objectives=("mlm", "sbo", "nsp"),
+        trainers=(),
+        paper="SpanBERT: Improving Pre-training by Representing and Predicting Spans",
+        link="https://arxiv.org/abs/1907.10529",
+    ),
+    System(
+        name="BERT masked language model",
+        family=None,
+        models=(),
+        collators=(f"{_COLLATORS}.DataCollatorForMaskedLanguageModeling",),
+        objectives=("mlm",),
+        trainers=(),
+        paper="BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding",
+        link="https://arxiv.org/abs/1810.04805",
+    ),
+    System(
+        name="RoBERTa dynamic masking",
+        family=None,
+        models=(),
+        collators=(f"{_COLLATORS}.DataCollatorForMaskedLanguageModeling",),
+        objectives=("mlm",),
+        trainers=(),
+        paper="RoBERTa: A Robustly Optimized BERT Pretraining Approach",
+        link="https://arxiv.org/abs/1907.11692",
+    ),
+    System(
+        name="BERT-WWM",
+        family=None,
+        models=(),
+        collators=(f"{_COLLATORS}.DataCollatorForWholeWordMasking",),
+        objectives=("mlm",),
+        trainers=(),
+        paper="BERT: whole word masking models",
+        link="https://github.com/google-research/bert",
+    ),
+    System(
+        name="Chinese-BERT-wwm",
+        family=None,
+        models=(),
+        collators=(f"{_COLLATORS}.DataCollatorForWholeWordMasking",),
+        objectives=("mlm",),
+        trainers=(),
+        paper="Pre-Training with Whole Word Masking for Chinese BERT",
+        link="https://arxiv.org/abs/1906.08101",
+    ),
+)
+
+HEADER = ("System", "Family", "Collators", "Loss terms", "Trainers", "Paper", "Status")
+
+
+def systems_as_dicts() -> list[dict[str, Any]]:
+    """The table as plain data.
+
+    Example:
+        >>> systems_as_dicts()[0]["family"]
+        'spanbert'
+    """
+    return [asdict(system) for system in SYSTEMS]
+
+
+def table_rows(link: bool = False) -> list[tuple[str, ...]]:
+    """The table as text cells in the order of `HEADER`, class names without their module.
+
+    Args:
+        link: whether papers are Markdown links to their address (default: title and address).
+    """
+
+    def bare(names: Sequence[str]) -> str:
+        return ", ".join(name.rpartition(".")[2] for name in names)
+
+    return [
+        (
+            system.name,
+            system.family or "any encoder",
+            bare(system.collators),
+            ", ".join(system.objectives),
+            bare(system.trainers) or "Trainer",
+            f"[{system.paper}]({system.link})" if link else f"{system.paper}, {system.link}",
+            system.status,
+        )
+        for system in SYSTEMS
+    ]
+
+
+def markdown_table() -> str:
+    """The table that README shows.
+
+    Example:
+        >>> print(markdown_table().splitlines()[0])
+        | System | Family | Collators | Loss terms | Trainers | Paper | Status |
+    """
+    rows = [HEADER, tuple("---" for _ in HEADER), *table_rows(link=True)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+__all__ = ["SYSTEMS", "System", "markdown_table", "systems_as_dicts", "table_rows"]

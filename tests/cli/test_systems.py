@@ -1,0 +1,102 @@
+"""The table of systems, and the frame of the console script."""
+
+import importlib
+import json
+import subprocess
+import sys
+
+import pytest
+
+from hf_ptm_ext import cli
+from hf_ptm_ext.systems import SYSTEMS, markdown_table
+
+
+def class_names():
+    return sorted({name for system in SYSTEMS for name in (*system.models, *system.collators, *system.trainers)})
+
+
+@pytest.mark.parametrize("name", class_names())
+def test_every_class_of_the_table_can_be_imported(name):
+    module, _, attribute = name.rpartition(".")
+    assert isinstance(getattr(importlib.import_module(module), attribute), type)
+
+
+def test_every_family_is_registered():
+    from hf_ptm_ext.registration import FAMILIES
+
+    families = {family.model_type for family in FAMILIES}
+    named = {system.family for system in SYSTEMS} - {None}
+    assert named == families
+
+
+def test_json_lists_every_system(capsys):
+    assert cli.main(["systems", "--json"]) == 0
+    table = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in table] == [system.name for system in SYSTEMS]
+    assert all(row["paper"] and row["link"].startswith("https://") for row in table)
+
+
+def test_text_and_markdown_list_every_system(capsys):
+    assert cli.main(["systems"]) == 0
+    text = capsys.readouterr().out
+    assert cli.main(["systems", "--markdown"]) == 0
+    markdown = capsys.readouterr().out
+    assert markdown.strip() == markdown_table()
+    for system in SYSTEMS:
+        assert system.name in text
+        assert f"[{system.paper}]({system.link})" in markdown
+
+
+class TestFrame:
+    def test_help_and_version_need_no_torch(self):
+        code = (
+            "import sys\nfrom hf_ptm_ext.cli import main\n"
+            "for argument in ('--help', '--version'):\n"
+            "    try:\n        main([argument])\n    except SystemExit as exit:\n        assert not exit.code\n"
+            "main(['systems'])\n"
+            "assert not {'torch', 'transformers'} & set(sys.modules), 'heavy imports'\n"
+        )
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+        assert result.returncode == 0, result.stderr
+        assert all(command in result.stdout for command in cli.COMMANDS)
+
+    def test_module_runs_like_the_script(self):
+        result = subprocess.run(
+            [sys.executable, "-m", "hf_ptm_ext", "systems"], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert result.returncode == 0
+        assert "SpanBERT" in result.stdout
+
+    def test_nothing_asked_for(self, capsys):
+        assert cli.main([]) == 2
+        assert "convert" in capsys.readouterr().out
+
+    def test_unknown_command(self, capsys):
+        with pytest.raises(SystemExit) as exit:
+            cli.main(["trian"])
+        assert exit.value.code == 2
+        assert "trian" in capsys.readouterr().err
+
+    def test_a_mistake_is_a_line_without_traceback(self, capsys):
+        assert cli.main(["convert", "spanbert", "nowhere", "target"]) == 2
+        error = capsys.readouterr().err
+        assert "hf-ptm-ext convert: error:" in error
+        assert "nowhere" in error
+        assert "Traceback" not in error
+
+    @pytest.mark.parametrize("position", [0, 1, 4])
+    def test_debug_shows_the_traceback(self, capsys, position):
+        arguments = ["convert", "spanbert", "nowhere", "target"]
+        arguments.insert(position, "--debug")
+        assert cli.main(arguments) == 2
+        assert "Traceback" in capsys.readouterr().err
+
+    def test_raw_commands_get_everything_behind_them(self, monkeypatch):
+        import types
+
+        seen = []
+        module = types.ModuleType("hf_ptm_ext.cli.pretrain")
+        module.run = lambda argv: seen.append(argv) or 0
+        monkeypatch.setitem(sys.modules, "hf_ptm_ext.cli.pretrain", module)
+        assert cli.main(["pretrain", "--help", "--debug", "x.yaml"]) == 0
+        assert seen == [["--help", "--debug", "x.yaml"]]
