@@ -54,8 +54,20 @@ def eager_attention_forward(
 
 
 def is_plain_linear(module: nn.Module) -> bool:
-    """Whether calling `module` is exactly `F.linear` on its own weight and bias, with nothing attached to it."""
-    return type(module) is nn.Linear and not module._forward_hooks and not module._forward_pre_hooks
+    """Whether calling `module` is exactly `F.linear` on its own weight and bias, with nothing attached to it.
+
+    Wrappers and parametrisations change the module's type, quantisation and sharding that of the weight, offloading
+    replaces `forward`, everything else comes as a hook.
+    """
+    return (
+        type(module) is nn.Linear
+        and type(module.weight) is nn.Parameter
+        and "forward" not in module.__dict__
+        and not module._forward_hooks
+        and not module._forward_pre_hooks
+        and not module._backward_hooks
+        and not module._backward_pre_hooks
+    )
 
 
 class SpanBertSelfAttention(nn.Module):

@@ -70,6 +70,17 @@ class SpanBertLoading:
                 "fill masks."
             )
 
+    def get_expanded_tied_weights_keys(self: Any, all_submodels: bool = False) -> dict[str, str]:
+        """As upstream; a decoder's bias and its head's bias are one parameter even if the weights are not tied.
+
+        Two parameters would drift apart in size on resizing, and the one that no forward reads would get no gradient.
+        """
+        tied = super().get_expanded_tied_weights_keys(all_submodels)
+        if not all_submodels:
+            own = (self._tied_weights_keys or {}).items()
+            tied.update({target: source for target, source in own if target.endswith(".bias")})
+        return tied
+
     def save_pretrained(self: Any, save_directory: Any, *args: Any, **kwargs: Any) -> None:
         """Save as upstream does, with every head of the family in the config's auto_map."""
         self.config.hf_ptm_ext_version = self._code_version
