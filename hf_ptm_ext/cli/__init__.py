@@ -50,8 +50,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return namespace.run(namespace)
     except KeyboardInterrupt:
         return _fail(command, "interrupted", 130, debug)
-    except (ValueError, OSError) as error:
+    except Exception as error:
+        if not _is_user_mistake(error):
+            raise
         return _fail(command, str(error), USER_MISTAKE, debug)
+
+
+def _is_user_mistake(error: Exception) -> bool:
+    """Whether the message alone helps: a wrong value, a file or a network that is not as expected, a wrong field."""
+    if isinstance(error, (ValueError, OSError)):
+        return True
+    # Raised by configurations for a field of the wrong type; looked up so that no command imports more than it needs.
+    errors = sys.modules.get("huggingface_hub.errors")
+    return errors is not None and isinstance(error, errors.StrictDataclassError)
 
 
 def _index_of_command(arguments: Sequence[str]) -> int:
@@ -63,7 +74,7 @@ def _fail(command: str | None, message: str, code: int, debug: bool) -> int:
     if debug:
         traceback.print_exc()
     name = f"hf-ptm-ext {command}" if command else "hf-ptm-ext"
-    hint = "" if debug else " (--debug shows where)"
+    hint = "" if debug or code != USER_MISTAKE else " (--debug shows where)"
     print(f"{name}: error: {message}{hint}", file=sys.stderr)
     return code
 

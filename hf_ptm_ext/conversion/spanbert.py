@@ -11,6 +11,7 @@ BERT format are read too: prefix `bert.` or none (encoder only), `module.` in fr
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,8 +19,9 @@ import torch
 
 from ..models.spanbert.configuration_spanbert import AUTO_MAP, SpanBertConfig
 from .files import name_some
+from .report import Conversion
 
-__all__ = ["convert_config", "convert_state_dict", "describe_key", "needs_pooler", "revert_state_dict"]
+__all__ = ["convert_checkpoint", "convert_config", "convert_state_dict", "describe_key", "revert_state_dict"]
 
 # Always this width in the reference: the option of that name is read, but never reaches the head.
 PAIR_POSITION_WIDTH = 200
@@ -60,6 +62,17 @@ TIED = {
 }
 # Groups that a file has whole or not at all: the heads that an encoder-only file lacks.
 HEADS = ("bert.pooler.", "cls.predictions.", "cls.pair_target_predictions.", "cls.seq_relationship.")
+HEAD_NAMES = {
+    "cls.predictions.": "masked-language-model head",
+    "cls.pair_target_predictions.": "span boundary head",
+    "cls.seq_relationship.": "next-sentence head",
+}
+CHANGES = {
+    "module.": "prefix `module.` taken off",
+    "decoder.": "prefix `decoder.` taken off",
+    "bert.": "prefix `bert.` put in front",
+    "gamma/beta": "LayerNorm `gamma`, `beta` to `weight`, `bias`",
+}
 # Index buffers of old BERT files: no weights.
 BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
 # Dimensions that a config field decides: key pattern, dimension -> field.
@@ -154,11 +167,6 @@ def describe_key(key: str) -> tuple[str, tuple[str, ...]]:
     return renamed, tuple(changes)
 
 
-def needs_pooler(original: Mapping[str, torch.Tensor]) -> bool:
-    """Whether a file has BERT's pooler."""
-    return any(describe_key(key)[0].startswith("bert.pooler.") for key in original)
-
-
 def convert_state_dict(original: Mapping[str, torch.Tensor], config: SpanBertConfig) -> dict[str, torch.Tensor]:
     """Our state dict from the original's.
 
@@ -239,6 +247,57 @@ def revert_state_dict(
             if key.endswith(".weight") and source in ours and any(name.startswith(head) for name in ours):
                 reverted.setdefault(f"decoder.{key}", ours[source])
     return reverted
+
+
+def convert_checkpoint(original: Mapping[str, torch.Tensor], options: Mapping[str, Any]) -> Conversion:
+    """Convert a checkpoint as it was found, reading from the file what its options leave open.
+
+    Args:
+        original: tensors under the file's names.
+        options: as for `convert_config`. Whether there is a pooler and a next-sentence head, and the size of the span
+            boundary head's table, are taken from the file where the options do not say.
+
+    Returns:
+        Configuration, tensors and report. Tied copies are not among the tensors, and neither are heads that the file
+        lacks: loading says that those are new.
+
+    Raises:
+        ValueError: as `convert_config` and `convert_state_dict`.
+    """
+    names = {key: describe_key(key) for key in original}
+    shapes = {name: original[key].shape for key, (name, _) in names.items()}
+    options = dict(options)
+    if "no_nsp" not in options:
+        for option, head in (
+            ("next_sentence_prediction", "cls.seq_relationship."),
+            ("add_pooling_layer", "bert.pooler."),
+        ):
+            options.setdefault(option, any(name.startswith(head) for name in shapes))
+    table = shapes.get("cls.pair_target_predictions.position_embeddings.weight")
+    if table is not None and options.get("max_pair_targets") is None:
+        options["max_pair_targets"] = table[0]
+    config = convert_config(options)
+    converted = convert_state_dict(original, config)
+    tied = set(TIED) if config.tie_word_embeddings else set()
+    dropped = {key: "an index buffer, no weight" for key, (name, _) in names.items() if name in BUFFERS}
+    dropped |= {key: f"tied to `{TIED[name]}`" for key, (name, _) in names.items() if name in tied}
+    heads = {head: what for head, what in HEAD_NAMES.items() if any(name.startswith(head) for name in converted)}
+    wanted = [head for head in HEAD_NAMES if head != "cls.seq_relationship." or config.next_sentence_prediction]
+    counts = Counter(change for _, changes in names.values() for change in changes)
+    if not heads:
+        architecture = "SpanBertModel"
+    elif heads.keys() == {"cls.predictions."}:
+        architecture = "SpanBertForMaskedLM"
+    else:
+        architecture = "SpanBertForPreTraining"
+    return Conversion(
+        config=config,
+        tensors={name: tensor for name, tensor in converted.items() if name not in tied},
+        architecture=architecture,
+        renamed={CHANGES[change]: number for change, number in counts.items()},
+        dropped=dropped,
+        initialised={f"{head}*": HEAD_NAMES[head] for head in wanted if head not in heads},
+    )
 
 
 def _original_layer_norm(name: str) -> str:

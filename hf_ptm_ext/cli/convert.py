@@ -1,0 +1,182 @@
+"""`hf-ptm-ext convert FAMILY SOURCE TARGET`: an original checkpoint to a folder that is ready for the Hub."""
+
+import argparse
+import importlib
+from pathlib import Path
+from typing import Any
+
+from . import COMMANDS
+
+# family -> module that converts it
+FAMILIES = {"spanbert": "hf_ptm_ext.conversion.spanbert"}
+CONFIG_NAMES = ("config.json", "bert_config.json")
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add the options of this sub-command."""
+    parser = subparsers.add_parser("convert", help=COMMANDS["convert"], description=COMMANDS["convert"])
+    parser.add_argument("family", choices=sorted(FAMILIES), help="the family of the checkpoint")
+    parser.add_argument(
+        "source", type=Path, help="a .safetensors, .bin, .pt, .pth or .npz file, or a folder with one or with shards"
+    )
+    parser.add_argument("target", type=Path, help="the folder to write")
+    parser.add_argument(
+        "--config", type=Path, help="JSON file of the original's options (default: the one beside the source)"
+    )
+    parser.add_argument("--vocab", type=Path, help="vocab.txt (default: the one beside the source, if any)")
+    case = parser.add_mutually_exclusive_group()
+    case.add_argument("--cased", action="store_true", help="the vocabulary is cased (default: seen from its pieces)")
+    case.add_argument("--uncased", action="store_true", help="the vocabulary is lower case")
+    parser.add_argument("--license", default="unknown", help="licence of the weights, for the card (default: unknown)")
+    parser.add_argument("--language", nargs="+", default=["en"], help="language codes, for the card (default: en)")
+    parser.add_argument("--repo-id", help="where the folder will be on the Hub, for the card's snippets")
+    parser.add_argument("--overwrite", action="store_true", help="replace a checkpoint in the target folder")
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Convert, write and report."""
+    from ..hub.folders import check_target, written_whole
+
+    check_target(arguments.target, arguments.overwrite)
+    _check_apart(arguments.source, arguments.target)
+
+    from ..conversion.files import read_checkpoint
+
+    checkpoint = read_checkpoint(arguments.source)
+    options = {**checkpoint.arguments, **_options(arguments, bool(checkpoint.arguments))}
+    conversion = importlib.import_module(FAMILIES[arguments.family]).convert_checkpoint(checkpoint.tensors, options)
+    vocab_file = _vocab_file(arguments)
+    vocab = None if vocab_file is None else _read_vocab(vocab_file, conversion.config.vocab_size)
+    cased = arguments.cased or (not arguments.uncased and vocab is not None and _looks_cased(vocab))
+    with written_whole(arguments.target, arguments.overwrite) as folder:
+        _write(folder, conversion, vocab, cased, arguments)
+        written = sorted(path.name for path in folder.iterdir())
+    _report(checkpoint, conversion, vocab_file, cased, arguments.target, written)
+    return 0
+
+
+def _check_apart(source: Path, target: Path) -> None:
+    source, target = source.resolve(), target.resolve()
+    if source == target or target in source.parents:
+        raise ValueError(f"`target` must not hold the source, got {target}. Choose another folder.")
+
+
+def _beside(source: Path, names: tuple[str, ...]) -> Path | None:
+    folder = source if source.is_dir() else source.parent
+    return next((folder / name for name in names if (folder / name).is_file()), None)
+
+
+def _options(arguments: argparse.Namespace, has_own: bool) -> dict[str, Any]:
+    """The options in the config file; without one those inside the checkpoint must do."""
+    from ..conversion.files import read_json
+
+    path = arguments.config or _beside(arguments.source, CONFIG_NAMES)
+    if path is not None:
+        return read_json(path)
+    if has_own:
+        return {}
+    raise ValueError(
+        f"`--config` must name the JSON file with the sizes of the model: there is no {' or '.join(CONFIG_NAMES)} "
+        f"beside {arguments.source}, and the checkpoint holds no options."
+    )
+
+
+def _vocab_file(arguments: argparse.Namespace) -> Path | None:
+    if arguments.vocab is not None and not arguments.vocab.is_file():
+        raise FileNotFoundError(f"`--vocab` must be a vocab.txt, got {arguments.vocab}, which does not exist.")
+    return arguments.vocab or _beside(arguments.source, ("vocab.txt",))
+
+
+def _read_vocab(path: Path, vocab_size: int) -> dict[str, int]:
+    """Pieces and their ids, one a line."""
+    try:
+        with open(path, encoding="utf-8", newline="\n") as file:
+            pieces = [line.rstrip("\r\n") for line in file]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be UTF-8 text: {error}.") from error
+    vocab: dict[str, int] = {}
+    for number, piece in enumerate(pieces):
+        if piece in vocab:
+            raise ValueError(f"{path}, line {number + 1}: {piece!r} is there twice, first in line {vocab[piece] + 1}.")
+        vocab[piece] = number
+    absent = [token for token in SPECIAL_TOKENS if token not in vocab]
+    if absent:
+        raise ValueError(f"{path} must be a WordPiece vocabulary, one piece a line; it lacks {', '.join(absent)}.")
+    if len(vocab) > vocab_size:
+        raise ValueError(f"{path} has {len(vocab)} pieces, more than `vocab_size` = {vocab_size} of the weights.")
+    return vocab
+
+
+def _looks_cased(vocab: dict[str, int]) -> bool:
+    return any(piece != piece.lower() for piece in vocab if not (piece.startswith("[") and piece.endswith("]")))
+
+
+def _write(
+    folder: Path, conversion: Any, vocab: dict[str, int] | None, cased: bool, arguments: argparse.Namespace
+) -> None:
+    from huggingface_hub import save_torch_state_dict
+
+    from ..hub.export import finish_folder
+    from ..hub.model_card import write_model_card
+
+    config = conversion.config
+    config.architectures = [conversion.architecture]
+    config.dtype = next(tensor.dtype for tensor in conversion.tensors.values() if tensor.is_floating_point())
+    if vocab is not None:
+        from transformers import BertTokenizerFast
+
+        config.pad_token_id = vocab["[PAD]"]
+        tokenizer = BertTokenizerFast(
+            vocab=vocab, do_lower_case=not cased, model_max_length=config.max_position_embeddings
+        )
+        tokenizer.save_pretrained(folder)
+    config.save_pretrained(folder)
+    save_torch_state_dict(conversion.tensors, folder)
+    finish_folder(folder)
+    repo_id = arguments.repo_id or f"your-name/{arguments.target.resolve().name}"
+    write_model_card(
+        folder,
+        family=arguments.family,
+        metrics={},
+        baselines={},
+        training={},
+        data={"name": "see the original checkpoint", "license": "unknown"},
+        language=arguments.language,
+        license=arguments.license,
+        repo_id=repo_id,
+        pipeline_tag="feature-extraction" if conversion.architecture.endswith("Model") else "fill-mask",
+        description=f"Converted from `{arguments.source.name}` by `hf-ptm-ext convert {arguments.family}`: the same "
+        "weights under the names of transformers.",
+        limitations=[
+            f"The file had no {what} (`{head}`): it is new in every model that has it."
+            for head, what in conversion.initialised.items()
+        ],
+    )
+
+
+def _report(
+    checkpoint: Any, conversion: Any, vocab_file: Path | None, cased: bool, target: Path, written: list[str]
+) -> None:
+    wrapper = f", under `{checkpoint.wrapper}`" if checkpoint.wrapper else ""
+    weights = sum(tensor.numel() for tensor in conversion.tensors.values())
+    lines = [
+        ("read", [f"{', '.join(str(path) for path in checkpoint.files)}{wrapper}"]),
+        ("mapped", [f"{len(conversion.tensors)} tensors, {weights} weights, to {conversion.architecture}"]),
+        ("renamed", [f"{change}: {number} keys" for change, number in conversion.renamed.items()]),
+        ("dropped", [f"{key}: {reason}" for key, reason in conversion.dropped.items()]),
+        (
+            "initialised",
+            [
+                f"{head} ({what}), whenever a model that has it is loaded: the file has none"
+                for head, what in conversion.initialised.items()
+            ],
+        ),
+        ("tokenizer", [] if vocab_file is None else [f"{vocab_file}, {'cased' if cased else 'lower case'}"]),
+        ("wrote", [f"{target}: {', '.join(written)}"]),
+        ("next", [f"hf-ptm-ext verify {target}"]),
+    ]
+    for word, entries in lines:
+        for entry in entries or ["nothing"]:
+            print(f"{word:<12} {entry}")

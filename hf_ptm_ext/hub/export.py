@@ -1,0 +1,120 @@
+"""Making a checkpoint's folder complete: the code files of its family and the whole auto_map.
+
+`save_pretrained` of our classes does the same; this is for folders that were written otherwise, and for checking.
+"""
+
+import importlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+MODELS = Path(__file__).resolve().parents[1] / "models"
+ENTRY_FILES = ("configuration", "modeling", "tokenization", "processing")
+
+
+def families() -> list[str]:
+    """The `model_type` of every family of the package.
+
+    Example:
+        >>> "spanbert" in families()
+        True
+    """
+    return sorted(path.parent.name for path in MODELS.glob("*/configuration_*.py"))
+
+
+def code_files(family: str) -> list[Path]:
+    """The files of a family that a checkpoint carries: its entry files and all that they import from their folder.
+
+    Args:
+        family: its `model_type`.
+
+    Returns:
+        Paths inside the package, sorted by name.
+
+    Raises:
+        ValueError: the package has no such family.
+
+    Example:
+        >>> "modeling_spanbert.py" in [path.name for path in code_files("spanbert")]
+        True
+    """
+    from transformers.dynamic_module_utils import get_relative_import_files
+
+    _check_family(family)
+    found: set[Path] = set()
+    for kind in ENTRY_FILES:
+        entry = MODELS / family / f"{kind}_{family}.py"
+        if entry.is_file():
+            found |= {entry, *(Path(path) for path in get_relative_import_files(entry))}
+    return sorted(found)
+
+
+def full_auto_map(family: str) -> dict[str, Any]:
+    """The auto_map that every checkpoint of a family carries.
+
+    Args:
+        family: its `model_type`.
+
+    Raises:
+        ValueError: the package has no such family.
+    """
+    _check_family(family)
+    module = importlib.import_module(f"hf_ptm_ext.models.{family}.configuration_{family}")
+    return dict(module.AUTO_MAP)
+
+
+def finish_folder(folder: str | Path) -> list[str]:
+    """Copy the family's code files into a checkpoint's folder and complete the auto_map of its `config.json`.
+
+    Args:
+        folder: a folder with `config.json`. A `model_type` that is not one of ours needs no code: nothing is done.
+
+    Returns:
+        Names of the code files that the folder has now, sorted.
+
+    Raises:
+        FileNotFoundError: there is no `config.json`.
+        ValueError: it is not a JSON object.
+    """
+    folder = Path(folder)
+    config = read_config(folder)
+    family = config.get("model_type")
+    if family in families():
+        for path in code_files(family):
+            shutil.copyfile(path, folder / path.name)
+        config["auto_map"] = {**(config.get("auto_map") or {}), **full_auto_map(family)}
+        with open(folder / "config.json", "w", encoding="utf-8", newline="\n") as file:
+            file.write(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    return sorted(path.name for path in folder.glob("*.py"))
+
+
+def read_config(folder: str | Path) -> dict[str, Any]:
+    """The `config.json` of a checkpoint's folder.
+
+    Args:
+        folder: the folder.
+
+    Raises:
+        FileNotFoundError: the folder or the file does not exist.
+        ValueError: the file is not a JSON object.
+    """
+    path = Path(folder) / "config.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"{folder} is not a checkpoint: it has no config.json.")
+    with open(path, encoding="utf-8") as file:
+        try:
+            config = json.load(file)
+        except ValueError as error:
+            raise ValueError(f"{path} must be JSON: {error}.") from error
+    if not isinstance(config, dict):
+        raise ValueError(f"{path} must hold a JSON object, got a {type(config).__name__}.")
+    return config
+
+
+def _check_family(family: str) -> None:
+    if family not in families():
+        raise ValueError(f"`family` must be one of {', '.join(families())}, got {family!r}.")
+
+
+__all__ = ["code_files", "families", "finish_folder", "full_auto_map", "read_config"]
