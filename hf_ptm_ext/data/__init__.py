@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from .embedded import embedded_corpus, embedded_corpus_path
 from .map_style import pretraining_dataset
 from .packing import BlockPacker, RowPacker, pack_documents, pack_row
+from .piece_words import PieceWordIds
 from .readers import Document, FileDocuments, expand_files, read_documents
 from .sentence_pairs import SentencePair, next_sentence_pairs, truncate_pair
 from .sources import DatasetDocuments, DocumentSource, ListDocuments, as_document_source, dataset_documents
@@ -22,6 +23,7 @@ __all__ = [
     "DocumentSource",
     "FileDocuments",
     "ListDocuments",
+    "PieceWordIds",
     "PretrainingStream",
     "RowPacker",
     "SentencePair",

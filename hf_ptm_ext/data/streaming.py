@@ -12,7 +12,7 @@ import copy
 import hashlib
 import json
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -352,3 +352,30 @@ class PretrainingStream(IterableDataset):
             "rank": self.rank,
             "world_size": self.world_size,
         }
+
+
+class MappedStream(IterableDataset):
+    """A stream whose rows go through a function; its state is the stream's own.
+
+    Args:
+        stream (`PretrainingStream`): Where the rows come from.
+        function (`Callable`): From a row to a row, the same for the same row.
+    """
+
+    def __init__(
+        self, stream: PretrainingStream, function: Callable[[dict[str, list[int]]], dict[str, list[int]]]
+    ) -> None:
+        self.stream = stream
+        self.function = function
+
+    def __iter__(self) -> Iterator[dict[str, list[int]]]:
+        """Yield the mapped rows, from the loaded state if there is one."""
+        return map(self.function, iter(self.stream))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the stream."""
+        return self.stream.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Let the stream go on behind the last row of a saved state."""
+        self.stream.load_state_dict(state)

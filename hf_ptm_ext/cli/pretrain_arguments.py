@@ -1,0 +1,235 @@
+"""What `hf-ptm-ext pretrain` can be told: dataclasses, a recipe file, and flags that override it."""
+
+import json
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+from transformers import HfArgumentParser, TrainingArguments
+
+OBJECTIVES = ("span", "mlm", "wwm")
+
+
+@dataclass
+class ModelArguments:
+    """Which model is trained."""
+
+    model_name_or_path: str | None = field(
+        default=None,
+        metadata={"help": "Checkpoint to continue from: a folder or a hub id. Default: start from a config."},
+    )
+    family: str = field(
+        default="spanbert", metadata={"help": "Model family of a new model and of the span objective."}
+    )
+    config_name: str | None = field(default=None, metadata={"help": "Folder, hub id or config.json of a new model."})
+    config_overrides: str | None = field(
+        default=None, metadata={"help": "Fields of the config, as hidden_size=128,num_hidden_layers=4."}
+    )
+    tokenizer_name: str | None = field(
+        default=None, metadata={"help": "Folder or hub id of the tokenizer. Default: the model's, or a trained one."}
+    )
+    model_revision: str = field(default="main", metadata={"help": "Branch, tag or commit of a hub id."})
+    trust_remote_code: bool = field(default=False, metadata={"help": "Run code that a checkpoint carries."})
+    license: str | None = field(
+        default=None, metadata={"help": "Licence of the trained weights, as the Hub spells it, for the model card."}
+    )
+    attn_implementation: str | None = field(default=None, metadata={"help": "eager, sdpa or flex_attention."})
+
+
+@dataclass
+class DataArguments:
+    """What it is trained on."""
+
+    corpus: str | None = field(
+        default=None, metadata={"help": "Embedded corpus, en or zh (default en, if no other data are named)."}
+    )
+    train_file: list[str] | None = field(
+        default=None, metadata={"help": "Files or glob patterns: .txt, .txt.gz, .jsonl, .jsonl.gz, .parquet."}
+    )
+    validation_file: list[str] | None = field(default=None, metadata={"help": "Files for evaluation."})
+    dataset_name: str | None = field(default=None, metadata={"help": "Hub id or folder for datasets.load_dataset."})
+    dataset_config_name: str | None = field(default=None, metadata={"help": "Its configuration."})
+    train_split: str = field(default="train", metadata={"help": "Its training split."})
+    validation_split: str | None = field(default=None, metadata={"help": "Its evaluation split."})
+    text_column: str = field(default="text", metadata={"help": "Column or JSON field with the text."})
+    encoding: str = field(default="utf-8", metadata={"help": "Encoding of text files."})
+    document_separator: str = field(
+        default="blank_line", metadata={"help": "What ends a document of a text file: blank_line or line."}
+    )
+    validation_fraction: float = field(
+        default=0.05, metadata={"help": "Share of documents held out when no validation data are named; 0 = none."}
+    )
+    max_seq_length: int = field(default=128, metadata={"help": "Tokens of a block, special tokens included."})
+    pack_rows: bool = field(
+        default=False, metadata={"help": "Put several blocks into each row; worth it on a GPU (see the README)."}
+    )
+    streaming: bool = field(default=False, metadata={"help": "Read, tokenise and pack while training."})
+    shuffle_buffer_size: int = field(default=1000, metadata={"help": "Documents among which a stream draws the next."})
+    max_train_rows: int | None = field(default=None, metadata={"help": "Use only the first rows (not streaming)."})
+    max_eval_rows: int | None = field(default=1000, metadata={"help": "Evaluate on the first rows only."})
+    train_tokenizer: bool = field(
+        default=False, metadata={"help": "Train a WordPiece tokenizer on the training data (default without a model)."}
+    )
+    vocab_size: int = field(default=8000, metadata={"help": "Pieces of a trained tokenizer."})
+    lowercase: bool = field(default=True, metadata={"help": "Whether a trained tokenizer lower-cases."})
+    language: str | None = field(
+        default=None, metadata={"help": "Language of the data, for the model card: en, zh..."}
+    )
+    data_license: str | None = field(default=None, metadata={"help": "Licence of the data, for the model card."})
+
+
+@dataclass
+class ObjectiveArguments:
+    """What is predicted. Defaults are the collators' and so the papers'."""
+
+    objective: str = field(
+        default="span",
+        metadata={"help": "span (SpanBERT: spans and their boundaries), mlm (tokens), wwm (whole words)."},
+    )
+    mlm_probability: float = field(default=0.15, metadata={"help": "Share of tokens to predict."})
+    mask_replace_prob: float = field(default=0.8, metadata={"help": "Share of those that become [MASK]."})
+    random_replace_prob: float = field(default=0.1, metadata={"help": "Share of those that become random tokens."})
+    geometric_p: float = field(default=0.2, metadata={"help": "Parameter of the span length law."})
+    max_span_length: int = field(default=10, metadata={"help": "Longest drawn span, in words."})
+    max_pair_targets: int | None = field(
+        default=None, metadata={"help": "Tokens of a span with a boundary loss (default: the model's config)."}
+    )
+    sbo_loss_weight: float | None = field(
+        default=None, metadata={"help": "Weight of the span boundary term (default: the model's config)."}
+    )
+    next_sentence_prediction: bool = field(
+        default=False, metadata={"help": "The two-segment variant with next-sentence prediction (span objective)."}
+    )
+    segmenter: str | None = field(
+        default=None,
+        metadata={"help": "Words of unspaced text: jieba (needs the extra zh). Default: the tokenizer's."},
+    )
+    word_boundaries: str = field(
+        default="auto", metadata={"help": "auto, column, tokenizer, or token (every token is a word)."}
+    )
+
+
+@dataclass
+class PretrainingArguments(TrainingArguments):
+    """transformers' TrainingArguments with defaults that suit pre-training."""
+
+    output_dir: str = field(default="outputs/pretrain", metadata={"help": "Where checkpoints and the model go."})
+    max_steps: int = field(default=1000, metadata={"help": "Number of updates; -1 trains num_train_epochs instead."})
+    learning_rate: float = field(default=1e-4, metadata={"help": "Peak learning rate of AdamW (SpanBERT: 1e-4)."})
+    weight_decay: float = field(default=0.01, metadata={"help": "Weight decay (SpanBERT's command: 0.01)."})
+    warmup_steps: float = field(default=0.1, metadata={"help": "Warm-up updates, or their share if below 1."})
+    eval_strategy: str = field(default="no", metadata={"help": "Also evaluated before and after training."})
+    save_strategy: str = field(default="steps", metadata={"help": "When checkpoints are written."})
+    save_steps: float = field(default=500, metadata={"help": "Updates between checkpoints."})
+    save_total_limit: int | None = field(default=2, metadata={"help": "How many checkpoints are kept."})
+    logging_steps: float = field(default=50, metadata={"help": "Updates between log lines."})
+    overwrite: bool = field(default=False, metadata={"help": "Train anew in an output folder that has files."})
+
+
+GROUPS = (ModelArguments, DataArguments, ObjectiveArguments, PretrainingArguments)
+
+
+def read_recipe(path: str) -> dict[str, Any]:
+    """Read a flat YAML or JSON recipe.
+
+    Args:
+        path: a file; a name without a folder is also looked up among the recipes that come with the package.
+
+    Returns:
+        Field name -> value.
+
+    Raises:
+        ValueError: not a mapping, not parsable, or a key that is no argument.
+        FileNotFoundError: no such file and no such recipe.
+    """
+    from ..resources import resource_path
+
+    file = Path(path)
+    if not file.exists():
+        try:
+            file = resource_path(f"configs/{path}")
+        except FileNotFoundError:
+            raise FileNotFoundError(f"No recipe {path}: neither a file nor one that comes with the package.") from None
+    text = file.read_text(encoding="utf-8")
+    try:
+        recipe = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
+    except (json.JSONDecodeError, yaml.YAMLError) as error:
+        raise ValueError(f"{file} is not valid {file.suffix.lstrip('.')}: {error}") from error
+    if not isinstance(recipe, dict):
+        raise ValueError(f"{file} must be a mapping of arguments to values, got {type(recipe).__name__}.")
+    known = {f.name for group in GROUPS for f in fields(group)}
+    unknown = sorted(set(recipe) - known)
+    if unknown:
+        raise ValueError(f"{file} has unknown arguments: {', '.join(unknown)}. See `hf-ptm-ext pretrain --help`.")
+    return recipe
+
+
+def as_flags(values: dict[str, Any]) -> list[str]:
+    """Spell values as command-line flags."""
+    flags: list[str] = []
+    for name, value in values.items():
+        if value is None:
+            continue
+        flags.append(f"--{name}")
+        if isinstance(value, dict):
+            flags.append(json.dumps(value))
+        else:
+            flags += [str(item) for item in (value if isinstance(value, list) else [value])]
+    return flags
+
+
+def split_overrides(arguments: list[str]) -> list[str]:
+    """Turn `--overrides name=value ...` into the flags it stands for."""
+    if "--overrides" not in arguments:
+        return arguments
+    at = arguments.index("--overrides")
+    pairs = []
+    for item in arguments[at + 1 :]:
+        if item.startswith("--"):
+            break
+        pairs.append(item)
+    wrong = [pair for pair in pairs if "=" not in pair]
+    if wrong:
+        raise ValueError(f"`--overrides` takes name=value pairs, got {wrong[0]!r}.")
+    rest = arguments[:at] + arguments[at + 1 + len(pairs) :]
+    return rest + as_flags(dict(pair.split("=", 1) for pair in pairs))
+
+
+def parse(
+    arguments: list[str],
+) -> tuple[ModelArguments, DataArguments, ObjectiveArguments, PretrainingArguments]:
+    """Parse `[RECIPE] [--flag value ...] [--overrides name=value ...]`; later values win.
+
+    Args:
+        arguments: the command line without the program's name.
+
+    Returns:
+        The four groups of arguments.
+
+    Raises:
+        ValueError: an unknown recipe key or a value that no objective knows.
+    """
+    parser = HfArgumentParser(
+        GROUPS,
+        prog="hf-ptm-ext pretrain",
+        usage="hf-ptm-ext pretrain [RECIPE.yaml|RECIPE.json] [--argument value ...] [--overrides name=value ...]",
+        description="Continue the pre-training of a checkpoint, or start from a config, on real text.",
+    )
+    if arguments and arguments[0].endswith((".yaml", ".yml", ".json")):
+        arguments = as_flags(read_recipe(arguments[0])) + arguments[1:]
+    model, data, objective, training = parser.parse_args_into_dataclasses(args=split_overrides(arguments))
+    if objective.objective not in OBJECTIVES:
+        raise ValueError(f"`objective` must be one of {', '.join(OBJECTIVES)}, got {objective.objective!r}.")
+    sources = [name for name in ("corpus", "train_file", "dataset_name") if getattr(data, name)]
+    if len(sources) > 1:
+        raise ValueError(f"Name one source of training data, got {' and '.join(f'`{name}`' for name in sources)}.")
+    if not sources:
+        data.corpus = "en"
+    if data.streaming and training.max_steps <= 0:
+        raise ValueError("`streaming` needs `max_steps`: a stream has no length. Set --max_steps.")
+    if data.streaming and objective.next_sentence_prediction:
+        raise ValueError("`next_sentence_prediction` draws second segments from all documents: set streaming off.")
+    if objective.next_sentence_prediction and objective.objective != "span":
+        raise ValueError(f"`next_sentence_prediction` goes with objective span, got {objective.objective}.")
+    return model, data, objective, training

@@ -1,0 +1,231 @@
+"""From the data arguments to rows: documents, tokenizer, blocks, word units."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from ..data import (
+    FileDocuments,
+    PieceWordIds,
+    PretrainingStream,
+    RowPacker,
+    dataset_documents,
+    embedded_corpus_path,
+    encode_documents,
+    held_out_split,
+    next_sentence_pairs,
+    pretraining_dataset,
+    special_tokens_of,
+    train_wordpiece,
+)
+from ..data.segmentation import jieba_segmenter
+from ..data.streaming import MappedStream
+from ..metrics import UnigramBaseline
+from .pretrain_arguments import DataArguments, ObjectiveArguments
+
+# Documents counted for the unigram baseline of a stream, whose whole text is never at hand.
+BASELINE_DOCUMENTS = 5000
+EMBEDDED_LICENSES = {"en": "apache-2.0", "zh": "cc-by-sa-4.0"}
+
+
+@dataclass
+class Rows:
+    """Rows ready for the collator.
+
+    Args:
+        train: a `datasets.Dataset` or a resumable stream.
+        evaluation: a map-style dataset, or `None`.
+        baseline: token frequencies of the training text.
+        description: what the model card says about the data.
+    """
+
+    train: Any
+    evaluation: Any
+    baseline: UnigramBaseline
+    description: dict[str, Any]
+
+
+def training_source(data: DataArguments) -> Any:
+    """The training documents, readable more than once."""
+    if data.dataset_name:
+        return dataset_documents(
+            data.dataset_name,
+            data.dataset_config_name,
+            split=data.train_split,
+            text_column=data.text_column,
+            streaming=data.streaming,
+        )
+    if data.train_file:
+        return file_source(data, data.train_file)
+    return FileDocuments(embedded_corpus_path(data.corpus or "en"))
+
+
+def validation_source(data: DataArguments) -> Any:
+    """The named evaluation documents, or `None`."""
+    if data.validation_file:
+        return file_source(data, data.validation_file)
+    if data.dataset_name and data.validation_split:
+        return dataset_documents(
+            data.dataset_name,
+            data.dataset_config_name,
+            split=data.validation_split,
+            text_column=data.text_column,
+            streaming=False,
+        )
+    return None
+
+
+def file_source(data: DataArguments, files: list[str]) -> FileDocuments:
+    """Documents of files under the reading options."""
+    return FileDocuments(
+        files,
+        encoding=data.encoding,
+        text_column=data.text_column,
+        document_separator=data.document_separator,
+    )
+
+
+def split_documents(data: DataArguments) -> tuple[Any, Any]:
+    """Training and evaluation documents; evaluation is `None` if there is none."""
+    source, validation = training_source(data), validation_source(data)
+    if data.streaming or validation is not None or not data.validation_fraction:
+        return source, validation
+    documents = list(source)
+    if len(documents) < 2:
+        raise ValueError(
+            f"The training data are one document only, so none can be held out: name `validation_file`, set "
+            f"`validation_fraction` to 0, or mark documents (`document_separator`, now {data.document_separator!r})."
+        )
+    return held_out_split(documents, data.validation_fraction)
+
+
+def trained_tokenizer(data: DataArguments, documents: Any) -> Any:
+    """A WordPiece tokenizer trained on the documents."""
+    return train_wordpiece(documents, data.vocab_size, lowercase=data.lowercase, model_max_length=data.max_seq_length)
+
+
+def build_rows(
+    data: DataArguments,
+    objective: ObjectiveArguments,
+    documents: tuple[Any, Any],
+    tokenizer: Any,
+    seed: int,
+    rank: int,
+    world_size: int,
+) -> Rows:
+    """Tokenise and pack.
+
+    Args:
+        data: data arguments.
+        objective: for the segmenter and the two-segment variant.
+        documents: training and evaluation documents.
+        tokenizer: any tokenizer with a mask token.
+        seed: of the stream's shuffling and of the sentence pairs.
+        rank: this process.
+        world_size: number of processes.
+    """
+    train_documents, eval_documents = documents
+    add_words = word_adder(objective, tokenizer)
+    if data.streaming:
+        train: Any = PretrainingStream(
+            train_documents,
+            tokenizer,
+            max_seq_length=data.max_seq_length,
+            packed=data.pack_rows,
+            shuffle_buffer_size=data.shuffle_buffer_size,
+            seed=seed,
+            num_epochs=None,
+            rank=rank,
+            world_size=world_size,
+        )
+        counted: Iterable[Sequence[int]] = (
+            [token for sentence in document for token in sentence]
+            for document in encode_documents(islice(training_source(data), BASELINE_DOCUMENTS), tokenizer)
+        )
+        train_rows = None
+        if add_words is not None:
+            train = MappedStream(train, add_words)
+    else:
+        train = map_rows(data, objective, train_documents, tokenizer, seed, add_words)
+        if data.max_train_rows is not None:
+            train = train.select(range(min(data.max_train_rows, len(train))))
+        counted = train["input_ids"]
+        train_rows = len(train)
+    evaluation = None
+    if eval_documents is not None:
+        evaluation = map_rows(data, objective, eval_documents, tokenizer, seed + 1, add_words)
+        if data.max_eval_rows is not None:
+            evaluation = evaluation.select(range(min(data.max_eval_rows, len(evaluation))))
+    excluded = {tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id, tokenizer.mask_token_id}
+    excluded |= {tokenizer.bos_token_id, tokenizer.eos_token_id}
+    baseline = UnigramBaseline.from_rows(counted, len(tokenizer), excluded - {None})
+    return Rows(train, evaluation, baseline, describe_data(data, train_rows, evaluation))
+
+
+def word_adder(objective: ObjectiveArguments, tokenizer: Any) -> PieceWordIds | None:
+    """What adds the segmenter's words to rows, or `None` when the tokenizer's words serve."""
+    if objective.segmenter is None:
+        return None
+    if objective.segmenter != "jieba":
+        raise ValueError(
+            f"`segmenter` must be jieba, got {objective.segmenter!r}. For other segmenters write a `word_ids` column "
+            "with `hf_ptm_ext.data.PieceWordIds` and train through the Python interface."
+        )
+    return PieceWordIds(tokenizer, jieba_segmenter())
+
+
+def map_rows(
+    data: DataArguments,
+    objective: ObjectiveArguments,
+    documents: Any,
+    tokenizer: Any,
+    seed: int,
+    add_words: PieceWordIds | None,
+) -> Any:
+    """All rows of the documents, as a `datasets.Dataset`."""
+    if objective.next_sentence_prediction:
+        rows = sentence_pair_rows(data, documents, tokenizer, seed)
+    else:
+        rows = pretraining_dataset(
+            documents, tokenizer, max_seq_length=data.max_seq_length, packed=data.pack_rows, seed=seed
+        )
+    return rows if add_words is None else rows.map(add_words)
+
+
+def sentence_pair_rows(data: DataArguments, documents: Any, tokenizer: Any, seed: int) -> Any:
+    """Rows of two segments with `next_sentence_label`, built as SpanBERT's two-segment baseline does."""
+    from datasets import Dataset
+
+    specials = special_tokens_of(tokenizer)
+    pairs = next_sentence_pairs(
+        list(encode_documents(documents, tokenizer)),
+        data.max_seq_length - specials.pair_count,
+        np.random.default_rng(seed),
+        variant="spanbert",
+    )
+    features = [pair.features(specials) for pair in pairs]
+    if data.pack_rows:
+        packer = RowPacker(data.max_seq_length, tokenizer.pad_token_id)
+        features = [row for pair in features for row in packer.add(pair)] + packer.flush()
+    return Dataset.from_list(features)
+
+
+def describe_data(data: DataArguments, train_rows: int | None, evaluation: Any) -> dict[str, Any]:
+    """What the model card says about the data."""
+    if data.dataset_name:
+        name, license_name = data.dataset_name, data.data_license
+    elif data.train_file:
+        name, license_name = ", ".join(data.train_file), data.data_license
+    else:
+        name = f"the embedded {data.corpus} corpus of hf_ptm_ext"
+        license_name = EMBEDDED_LICENSES[data.corpus or "en"]
+    return {
+        "name": name,
+        "license": license_name,
+        "train_rows": "a stream" if train_rows is None else train_rows,
+        "eval_rows": len(evaluation) if evaluation is not None else 0,
+        "max_seq_length": data.max_seq_length,
+    }

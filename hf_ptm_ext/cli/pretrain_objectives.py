@@ -1,0 +1,163 @@
+"""What each objective needs: a model class and a collator."""
+
+import math
+from typing import Any
+
+from transformers import AutoConfig, AutoModelForMaskedLM
+
+from ..collators import (
+    DataCollatorForMaskedLanguageModeling,
+    DataCollatorForSpanMasking,
+    DataCollatorForWholeWordMasking,
+)
+from ..registration import FAMILIES
+from .pretrain_arguments import DataArguments, ModelArguments, ObjectiveArguments
+
+# Most sequences of a packed row (the row packer's default): each rounds its budget up.
+MAX_SEQUENCES = 16
+
+
+def family_class(model: ModelArguments, auto_class: str) -> Any:
+    """The family's class for an auto class."""
+    for family in FAMILIES:
+        if family.model_type == model.family:
+            kind = "configuration" if auto_class == "AutoConfig" else "modeling"
+            return family.load(kind, family.config if auto_class == "AutoConfig" else family.models[auto_class])
+    names = ", ".join(family.model_type for family in FAMILIES)
+    raise ValueError(f"`family` must be one of {names}, got {model.family!r}.")
+
+
+def build_model(model: ModelArguments, data: DataArguments, objective: ObjectiveArguments, tokenizer: Any) -> Any:
+    """Load or make the model of an objective.
+
+    The span objective needs the family's pre-training class, which takes any BERT checkpoint; token and whole-word
+    masking train any masked language model under its own class.
+
+    Args:
+        model: which model.
+        data: for the length of the rows.
+        objective: for the class and the config fields of its terms.
+        tokenizer: decides the vocabulary size.
+
+    Raises:
+        ValueError: the model has fewer positions than `max_seq_length`, or the config has unknown fields.
+    """
+    spans = objective.objective == "span"
+    fields: dict[str, Any] = {}
+    if model.attn_implementation is not None:
+        fields["attn_implementation"] = model.attn_implementation
+    if spans:
+        fields |= {
+            name: value
+            for name in ("max_pair_targets", "sbo_loss_weight")
+            if (value := getattr(objective, name)) is not None
+        }
+        if objective.next_sentence_prediction:
+            fields["next_sentence_prediction"] = True
+    if model.model_name_or_path is not None:
+        source = {"revision": model.model_revision}
+        if spans:
+            cls = family_class(model, "AutoModelForPreTraining")
+        else:
+            cls = AutoModelForMaskedLM
+            source["trust_remote_code"] = model.trust_remote_code
+        built = cls.from_pretrained(model.model_name_or_path, **source, **fields)
+        if len(tokenizer) > built.config.vocab_size:
+            built.resize_token_embeddings(len(tokenizer))
+    else:
+        auto_class = "AutoModelForPreTraining" if spans else "AutoModelForMaskedLM"
+        config = new_config(model, data, tokenizer, fields)
+        built = family_class(model, auto_class)._from_config(config)
+    positions = getattr(built.config, "max_position_embeddings", None)
+    if positions is not None and data.max_seq_length > positions:
+        raise ValueError(
+            f"`max_seq_length` must not exceed the model's {positions} positions, got {data.max_seq_length}."
+        )
+    return built
+
+
+def new_config(model: ModelArguments, data: DataArguments, tokenizer: Any, fields: dict[str, Any]) -> Any:
+    """Configuration of a new model: a given one or the family's defaults, overridden, fitted to the tokenizer."""
+    cls = family_class(model, "AutoConfig")
+    known = {**cls().to_dict(), "attn_implementation": None}
+    values: dict[str, Any] = {}
+    if model.config_name is not None:
+        values = AutoConfig.from_pretrained(
+            model.config_name, revision=model.model_revision, trust_remote_code=model.trust_remote_code
+        ).to_dict()
+        values.pop("model_type", None)
+    for pair in (model.config_overrides or "").split(","):
+        if not pair.strip():
+            continue
+        name, _, text = pair.strip().partition("=")
+        if name not in known:
+            raise ValueError(f"`config_overrides` names {name!r}, which {cls.__name__} does not have.")
+        values[name] = parse_value(name, text, known[name])
+    values["vocab_size"] = len(tokenizer)
+    values["pad_token_id"] = tokenizer.pad_token_id
+    values.setdefault("max_position_embeddings", max(data.max_seq_length, 512))
+    return cls(**{**values, **fields})
+
+
+def parse_value(name: str, text: str, default: Any) -> Any:
+    """Read a config value as its default's type."""
+    try:
+        if isinstance(default, bool):
+            return {"true": True, "false": False}[text.lower()]
+        if isinstance(default, int):
+            return int(text)
+        if isinstance(default, float) or default is None:
+            return float(text)
+    except (ValueError, KeyError):
+        raise ValueError(
+            f"`config_overrides`: {name} must be of type {type(default).__name__}, got {text!r}."
+        ) from None
+    return text
+
+
+def build_collator(
+    data: DataArguments,
+    objective: ObjectiveArguments,
+    tokenizer: Any,
+    model: Any,
+    seed: int,
+    baseline_counts: Any,
+    fixed_shapes: bool,
+) -> Any:
+    """The collator of an objective.
+
+    Args:
+        data: for the length of the rows.
+        objective: which collator, and its probabilities.
+        tokenizer: any tokenizer with a mask token.
+        model: its config gives `max_pair_targets`.
+        seed: of the masks.
+        baseline_counts: token counts of the training text; random tokens of the span objective follow them, as in
+            SpanBERT.
+        fixed_shapes: pad to `max_seq_length` and fix the number of labels, for compiled models.
+    """
+    options: dict[str, Any] = {
+        "tokenizer": tokenizer,
+        "mlm_probability": objective.mlm_probability,
+        "mask_replace_prob": objective.mask_replace_prob,
+        "random_replace_prob": objective.random_replace_prob,
+        "seed": seed,
+    }
+    if fixed_shapes:
+        labels = objective.mlm_probability * data.max_seq_length + (MAX_SEQUENCES if data.pack_rows else 2)
+        options["label_budget"] = 8 * math.ceil(labels / 8)
+        options["pad_to_multiple_of"] = data.max_seq_length
+    if objective.objective == "mlm":
+        return DataCollatorForMaskedLanguageModeling(**options)
+    options["word_boundaries"] = "column" if objective.segmenter is not None else objective.word_boundaries
+    if objective.objective == "wwm":
+        return DataCollatorForWholeWordMasking(**options)
+    if fixed_shapes:
+        options["pair_budget"] = options["label_budget"]
+    return DataCollatorForSpanMasking(
+        geometric_p=objective.geometric_p,
+        max_span_length=objective.max_span_length,
+        max_pair_targets=model.config.max_pair_targets,
+        random_token_counts=baseline_counts,
+        **options,
+    )
