@@ -20,6 +20,7 @@ from ..masking import (
     block_starts,
     candidate_mask,
     check_fate,
+    check_probability,
     fixed_label_positions,
     replace_tokens,
     segment_index,
@@ -30,7 +31,6 @@ from ..masking import (
     word_starts,
     word_starts_from_ids,
 )
-from ..masking._checks import check_probability
 from .batching import MISSING, collect_columns, padded_width, place_column, place_ids, text_positions
 from .randomness import CallRandomness
 from .vocabulary import VocabularyTables, vocabulary_tables
@@ -241,6 +241,8 @@ class MaskingCollator(CallRandomness):
             mask = self._attention_mask(input_ids, lengths, left, place, mask_rows)
             batch["attention_mask"] = mask
             text = mask != 0 if sequence_ids is None else (mask != 0) & (sequence_ids > 0)
+            if self._detectable_pad is not None:  # a mask of ones over padded rows must not raise their budget
+                text &= input_ids != self._detectable_pad
 
         candidates = candidate_mask(input_ids, self._tables.never_masked, text, special)
         word_ids = None

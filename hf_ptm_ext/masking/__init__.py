@@ -6,6 +6,7 @@ that the caller passes; nothing here knows a tokenizer. The usual order of calls
     candidate_mask -> block_starts -> word_starts -> a selection (tokens, whole_word, spans) -> replace_tokens
 """
 
+from ._checks import check_probability
 from .budget import bert_budget, span_budget
 from .candidates import block_starts, candidate_mask, sequence_groups
 from .label_positions import fixed_label_positions
@@ -39,6 +40,7 @@ __all__ = [
     "boundary_pairs",
     "candidate_mask",
     "check_fate",
+    "check_probability",
     "count_tokens",
     "cover",
     "cover_chosen",
