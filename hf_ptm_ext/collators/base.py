@@ -291,14 +291,14 @@ class MaskingCollator(CallRandomness):
         if rows is not None and not any(row is MISSING or row is None for row in rows):
             self._word_ids_seen = True
             return [_without_none(row) for row in rows]
-        if rows is not None or self.word_boundaries == "column" or self._word_ids_seen:
-            reason = (
-                "some rows have it and some have not"
-                if rows is not None
-                else "earlier batches had it"
-                if self.word_boundaries != "column"
-                else "`word_boundaries` is 'column'"
-            )
+        reason = None
+        if rows is not None:
+            reason = "some rows have it and some have not"
+        elif self.word_boundaries == "column":
+            reason = "`word_boundaries` is 'column'"
+        elif self._word_ids_seen:
+            reason = "earlier batches had it"
+        if reason is not None:
             raise ValueError(
                 f"`word_ids` must be a column of every feature ({reason}), got the columns {sorted(columns)}. A "
                 "Trainer drops columns that the model's forward does not name: set `remove_unused_columns=False` in "

@@ -79,7 +79,7 @@ def test_profile_over_positions(drawn):
     run, _, _, _, selected, _ = drawn
     profile = selected.mean(axis=0)
     first, last = run["mask_prob_first_last"]
-    assert profile[0] == pytest.approx(first, abs=0.015)
+    assert profile[0] == pytest.approx(first, abs=4 * np.sqrt(2 * 0.05 * 0.95 / run["sequences"]))
     assert profile[-1] == pytest.approx(last, abs=4 * np.sqrt(2 * 0.15 * 0.85 / run["sequences"]))
     edges = np.linspace(0, run["length"], 11).astype(int)
     deciles = [profile[a:b].mean() for a, b in itertools.pairwise(edges)]
