@@ -278,7 +278,7 @@ def convert_checkpoint(original: Mapping[str, torch.Tensor], options: Mapping[st
         options["max_pair_targets"] = table[0]
     config = convert_config(options)
     converted = convert_state_dict(original, config)
-    tied = set(TIED) if config.tie_word_embeddings else set()
+    tied = {name for name in TIED if config.tie_word_embeddings or name.endswith(".bias")}
     dropped = {key: "an index buffer, no weight" for key, (name, _) in names.items() if name in BUFFERS}
     dropped |= {key: f"tied to `{TIED[name]}`" for key, (name, _) in names.items() if name in tied}
     heads = {head: what for head, what in HEAD_NAMES.items() if any(name.startswith(head) for name in converted)}
@@ -370,7 +370,7 @@ def _tie(converted: dict[str, torch.Tensor], config: SpanBertConfig) -> None:
             continue
         if name not in converted:
             converted[name] = converted[source]
-        elif config.tie_word_embeddings and not torch.equal(converted[name], converted[source]):
+        elif (config.tie_word_embeddings or name.endswith(".bias")) and not torch.equal(converted[name], converted[source]):
             raise ValueError(
                 f"`{name}` differs from `{source}`, to which SpanBERT ties it: the file is not a SpanBERT checkpoint, "
                 "or it was trained untied."

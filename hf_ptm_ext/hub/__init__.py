@@ -1,1 +1,21 @@
+"""Publishing: complete folders, model cards, and proof that a checkpoint works without this package."""
 
+from .export import code_files, families, finish_folder, full_auto_map
+from .folders import check_target, written_whole
+from .model_card import card_problems, validate_model_card, write_model_card
+from .verify import AutoClassResult, Verification, verify
+
+__all__ = [
+    "AutoClassResult",
+    "Verification",
+    "card_problems",
+    "check_target",
+    "code_files",
+    "families",
+    "finish_folder",
+    "full_auto_map",
+    "validate_model_card",
+    "verify",
+    "write_model_card",
+    "written_whole",
+]

@@ -1,0 +1,233 @@
+"""The part of `verify` that runs in both processes; run as a script, it is the fresh one.
+
+As a script it first makes `hf_ptm_ext` impossible to import, so that a checkpoint must live on the code files that it
+carries. Nothing of the package may be imported here, and nothing heavy above `main`.
+"""
+
+import hashlib
+import importlib.abc
+import inspect
+import json
+import sys
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+PACKAGE = "hf_ptm_ext"
+SEED = 20190724
+TEXT = "The light was seen from the harbour, and from the ships."
+
+
+class PackageBlocker(importlib.abc.MetaPathFinder):
+    """Makes every import of the package fail, however it is installed."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> None:
+        if fullname == PACKAGE or fullname.startswith(f"{PACKAGE}."):
+            raise ModuleNotFoundError(
+                f"No module named {fullname!r} (hidden while a checkpoint is verified)", name=fullname
+            )
+
+
+def hide_package() -> None:
+    """Block the package and make sure that it is gone.
+
+    Raises:
+        RuntimeError: it was imported before, or can still be imported.
+    """
+    if PACKAGE in sys.modules:
+        raise RuntimeError(f"{PACKAGE} was imported before it could be hidden.")
+    sys.meta_path.insert(0, PackageBlocker())
+    try:
+        importlib.import_module(PACKAGE)
+    except ModuleNotFoundError:
+        return
+    raise RuntimeError(f"{PACKAGE} can be imported although it was hidden.")
+
+
+def seeded_inputs(model: Any) -> dict[str, Any]:
+    """The same inputs for every copy of a model.
+
+    Args:
+        model: its config gives the sizes, the signature of its `forward` the special inputs that it takes.
+
+    Returns:
+        Two rows, the second one padded; for multiple choice three choices a row.
+    """
+    import torch
+
+    config = model.config
+    generator = torch.Generator().manual_seed(SEED)
+    choices = (3,) if type(model).__name__.endswith("ForMultipleChoice") else ()
+    shape = (2, *choices, min(16, config.max_position_embeddings))
+    names = inspect.signature(model.forward).parameters
+    mask = torch.ones(shape, dtype=torch.long)
+    mask[1, ..., -shape[-1] // 4 :] = 0
+    inputs = {
+        "input_ids": torch.randint(config.vocab_size, shape, generator=generator),
+        "attention_mask": mask,
+    }
+    if "token_type_ids" in names:
+        kinds = max(getattr(config, "type_vocab_size", 1), 1)
+        inputs["token_type_ids"] = torch.randint(kinds, shape, generator=generator)
+    if "span_boundaries" in names:
+        inputs["span_boundaries"] = torch.tensor([[[1, shape[-1] // 2]], [[0, 2]]])
+    return inputs
+
+
+def fill_missing(model: Any, missing: Any) -> None:
+    """Give weights that the checkpoint lacks values that depend on their names alone, the same in every process.
+
+    Args:
+        model: loaded, with fresh weights under the names in `missing`.
+        missing: names of the weights that the file lacks.
+    """
+    import torch
+
+    tensors = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers())
+    with torch.no_grad():
+        for name in sorted(missing):
+            generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+            tensors[name].copy_(0.02 * torch.randn(tensors[name].shape, generator=generator))
+
+
+def load_filled(auto_class: str, source: str, revision: str | None, trust_remote_code: bool) -> tuple[Any, list[str]]:
+    """Load a model in float32, with known values for what its file lacks.
+
+    Args:
+        auto_class: name of a transformers auto class.
+        source: folder or Hub id.
+        revision: commit of the Hub id.
+        trust_remote_code: whether the checkpoint's code may run.
+
+    Returns:
+        The model in evaluation mode and the sorted names of the weights that were new.
+    """
+    import torch
+    import transformers
+
+    model, info = getattr(transformers, auto_class).from_pretrained(
+        source,
+        revision=revision or "main",
+        trust_remote_code=trust_remote_code,
+        output_loading_info=True,
+        dtype=torch.float32,
+    )
+    missing = sorted(info["missing_keys"])
+    fill_missing(model, missing)
+    return model.eval(), missing
+
+
+def outputs_of(model: Any) -> dict[str, Any]:
+    """Every floating point tensor among the outputs for the seeded inputs, by name."""
+    import torch
+
+    with torch.no_grad():
+        outputs = model(**seeded_inputs(model), return_dict=True)
+    return {
+        name: value.contiguous()
+        for name, value in outputs.items()
+        if torch.is_tensor(value) and value.is_floating_point()
+    }
+
+
+def largest_difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
+    """Largest absolute difference of two sets of outputs; infinite if their names, shapes or finiteness differ."""
+    import torch
+
+    if first.keys() != second.keys():
+        return float("inf")
+    largest = 0.0
+    for name, value in first.items():
+        if value.shape != second[name].shape or not torch.isfinite(value).all():
+            return float("inf")
+        if value.numel():
+            difference = (value - second[name]).abs().max().item()
+            largest = max(largest, difference if difference == difference else float("inf"))
+    return largest
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of each code file of a folder."""
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("*.py"))}
+
+
+def tokenize(source: str, revision: str | None, trust_remote_code: bool) -> tuple[Any, list[int]]:
+    """The checkpoint's tokenizer, and the ids of a fixed text."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(source, revision=revision or "main", trust_remote_code=trust_remote_code)
+    return tokenizer, list(tokenizer(TEXT)["input_ids"])
+
+
+def check_auto_class(auto_class: str, job: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Load, run, re-save and reload through one auto class; write the outputs to `folder`.
+
+    Args:
+        auto_class: name of the auto class.
+        job: `source`, `revision`, and `has_tokenizer`.
+        folder: where to write.
+
+    Returns:
+        `class_name`, `module`, `missing` names, `resave_difference`, the `resaved` file names with the digests of the
+        code among them, and the re-saved `auto_map`.
+    """
+    from safetensors.torch import save_file
+
+    model, missing = load_filled(auto_class, job["source"], job["revision"], True)
+    outputs = outputs_of(model)
+    save_file(outputs, folder / f"{auto_class}.safetensors")
+    saved = folder / f"{auto_class}.saved"
+    model.save_pretrained(saved)
+    if job["has_tokenizer"]:
+        tokenize(job["source"], job["revision"], True)[0].save_pretrained(saved)
+    reloaded, still_missing = load_filled(auto_class, str(saved), None, True)
+    if still_missing:
+        raise ValueError(f"the re-saved copy lacks {', '.join(still_missing[:4])}")
+    config = json.loads((saved / "config.json").read_text(encoding="utf-8"))
+    return {
+        "class_name": type(model).__name__,
+        "module": type(model).__module__,
+        "missing": missing,
+        "resave_difference": largest_difference(outputs, outputs_of(reloaded)),
+        "resaved": {**{path.name: "" for path in saved.iterdir()}, **digests(saved)},
+        "auto_map": config.get("auto_map", {}),
+    }
+
+
+def main(job_file: str) -> None:
+    """Do the whole job and write `report.json` beside the job's file, an entry per auto class as it is finished."""
+    hide_package()
+    folder = Path(job_file).parent
+    job = json.loads(Path(job_file).read_text(encoding="utf-8"))
+
+    import shutil
+
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    report: dict[str, Any] = {}
+
+    def write() -> None:
+        (folder / "report.json").write_text(json.dumps(report), encoding="utf-8")
+
+    for auto_class in job["auto_classes"]:
+        try:
+            report[auto_class] = check_auto_class(auto_class, job, folder)
+        except Exception as error:  # whatever the checkpoint's code raises is the finding
+            report[auto_class] = {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
+        shutil.rmtree(folder / f"{auto_class}.saved", ignore_errors=True)
+        write()
+    if job["has_tokenizer"]:
+        try:
+            tokenizer, ids = tokenize(job["source"], job["revision"], True)
+            report["AutoTokenizer"] = {"class_name": type(tokenizer).__name__, "ids": ids}
+        except Exception as error:
+            report["AutoTokenizer"] = {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
+    report["package_was_hidden"] = PACKAGE not in sys.modules
+    write()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,412 @@
+"""Does a checkpoint work where this package is not installed?
+
+The checkpoint is loaded through every auto class of its auto_map in a fresh process that cannot import the package;
+its outputs are compared with those of the installed classes, it is re-saved, and the copy is loaded again. A head that
+the file lacks would be random: both processes give such weights the same values, made from their names, so that its
+code is compared too.
+"""
+
+import ast
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import fresh_process
+from .export import code_files, families, full_auto_map, read_config
+
+# Auto classes whose entries are no models.
+NO_MODELS = ("AutoConfig", "AutoTokenizer", "AutoProcessor", "AutoFeatureExtractor", "AutoImageProcessor")
+TOKENIZER_FILES = ("tokenizer_config.json", "tokenizer.json", "vocab.txt")
+# What is downloaded to verify a repository: no weights of other frameworks, no pictures.
+DOWNLOADED = ("*.json", "*.py", "*.safetensors", "*.bin", "*.txt", "*.model", "*.md")
+TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True)
+class AutoClassResult:
+    """What was found for one auto class.
+
+    Args:
+        auto_class: its name.
+        class_name: the class that it gave, empty if it did not load.
+        new_heads: heads that the file lacks.
+        difference: largest absolute difference of its outputs from those of the installed class; `None` if unknown.
+        resaved: whether the re-saved copy is complete and gives the same outputs.
+        error: why it failed, empty if it did not.
+    """
+
+    auto_class: str
+    class_name: str = ""
+    new_heads: tuple[str, ...] = ()
+    difference: float | None = None
+    resaved: bool = False
+    error: str = ""
+
+
+@dataclass
+class Verification:
+    """Result of `verify`.
+
+    Args:
+        source: the folder or Hub id.
+        commit: the commit of the Hub id, `None` for a folder.
+        code: code file -> SHA-256.
+        results: one entry per auto class.
+        problems: what is wrong, a sentence each; empty if the checkpoint is fine.
+    """
+
+    source: str
+    commit: str | None = None
+    code: dict[str, str] = field(default_factory=dict)
+    results: list[AutoClassResult] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+
+def verify(
+    source: str | Path,
+    *,
+    trust_remote_code: bool = False,
+    revision: str | None = None,
+    timeout: float = 600.0,
+    tolerance: float = TOLERANCE,
+    announce: Callable[[str], None] | None = None,
+) -> Verification:
+    """Verify a checkpoint's folder or a repository of the Hub. This runs the code that it carries.
+
+    Args:
+        source: a folder, or a Hub id.
+        trust_remote_code: needed for a Hub id, whose code comes from elsewhere (default False).
+        revision: branch, tag or commit of a Hub id; it is resolved to a commit once, and only that commit is run.
+        timeout: seconds that the fresh process may take (default 600).
+        tolerance: largest difference of an output that passes (default 1e-5).
+        announce: called with each line about what will be run (commit, code files and their SHA-256) before anything
+            is run.
+
+    Returns:
+        The findings; `ok` is the verdict.
+
+    Raises:
+        FileNotFoundError: the folder does not exist.
+        ValueError: a Hub id without `trust_remote_code`.
+    """
+    announce = announce or (lambda line: None)
+    folder, commit = _fetch(str(source), trust_remote_code, revision)
+    found = Verification(str(source), commit, fresh_process.digests(folder))
+    for line in _announcement(found):
+        announce(line)
+    try:
+        config = read_config(folder)
+    except (FileNotFoundError, ValueError) as error:
+        found.problems.append(str(error))
+        return found
+    auto_map = config.get("auto_map") or {}
+    found.problems += _static_problems(folder, config, auto_map)
+    if found.problems:
+        return found
+    auto_classes = [name for name in auto_map if name not in NO_MODELS]
+    if not auto_classes:
+        found.problems.append("config.json has no `auto_map`: without the package nothing can be loaded.")
+        return found
+    job = {
+        "source": str(folder.resolve()) if commit is None else str(source),
+        "revision": commit,
+        "auto_classes": auto_classes,
+        "has_tokenizer": any((folder / name).is_file() for name in TOKENIZER_FILES),
+    }
+    with tempfile.TemporaryDirectory(prefix="hf-ptm-ext-verify-") as temporary:
+        report = _run_fresh(job, Path(temporary), timeout, found)
+        if config.get("model_type") in families():
+            with _quiet():
+                _compare(report, job, folder, auto_map, Path(temporary), tolerance, found)
+        else:
+            found.problems.append(
+                f"`model_type` {config.get('model_type')!r} is not a family of the installed package: its outputs "
+                "cannot be compared."
+            )
+    return found
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Context without progress bars and loading reports: what they say is in the findings."""
+    from transformers.utils import logging
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _fetch(source: str, trust_remote_code: bool, revision: str | None) -> tuple[Path, str | None]:
+    """The folder to look at, and the commit if it was downloaded. Nothing is run."""
+    path = Path(source)
+    if path.is_dir():
+        return path, None
+    if path.exists() or not re.fullmatch(r"[\w-][\w.-]*(/[\w.-]+)?", source):
+        raise FileNotFoundError(f"`source` must be a checkpoint's folder or a Hub id, got {source}: no such folder.")
+    if not trust_remote_code:
+        raise ValueError(
+            f"{source} is no folder, so it is a repository of the Hub, and verifying it runs the code in it. Read "
+            "that code, then pass `--trust-remote-code`, best with the `--revision` that was read."
+        )
+    from huggingface_hub import HfApi, snapshot_download
+
+    commit = HfApi().model_info(source, revision=revision).sha
+    return Path(snapshot_download(source, revision=commit, allow_patterns=list(DOWNLOADED))), commit
+
+
+def _announcement(found: Verification) -> list[str]:
+    lines = [f"source  {found.source}"]
+    if found.commit is not None:
+        lines.append(f"commit  {found.commit}")
+    installed = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for family in families()
+        for path in code_files(family)
+    }
+    for name, digest in found.code.items():
+        if name not in installed:
+            remark = "not in the installed package"
+        else:
+            remark = "as installed" if installed[name] == digest else "differs from the installed package"
+        lines.append(f"code    {digest}  {name}  ({remark})")
+    if not found.code:
+        lines.append("code    none")
+    return lines
+
+
+def _static_problems(folder: Path, config: Mapping[str, Any], auto_map: Mapping[str, Any]) -> list[str]:
+    """What can be said without running anything."""
+    problems = []
+    if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
+        problems.append(f"{folder.name} has no weights: neither a .safetensors nor a .bin file.")
+    family = config.get("model_type")
+    if family in families():
+        lacking = [name for name in full_auto_map(family) if name not in auto_map]
+        if lacking:
+            problems.append(
+                f"The `auto_map` of config.json lacks {', '.join(lacking)}: `save_pretrained` of the installed "
+                "classes writes them all."
+            )
+    problems += _weight_problems(folder)
+    for auto_class, reference in auto_map.items():
+        for entry in [reference] if isinstance(reference, str) else [item for item in reference if item]:
+            problems += _entry_problems(folder, auto_class, entry)
+    for name in sorted({name for path in folder.glob("*.py") for name in _relative_imports(path)}):
+        if not (folder / f"{name}.py").is_file():
+            problems.append(f"{name}.py is missing: another code file imports it.")
+    return list(dict.fromkeys(problems))
+
+
+def _weight_problems(folder: Path) -> list[str]:
+    """Files of weights that cannot be read, and tensors that are not finite."""
+    import torch
+    from safetensors import SafetensorError, safe_open
+
+    problems = []
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(path, "pt") as file:
+                broken = [name for name in file.keys() if not torch.isfinite(file.get_tensor(name)).all()]  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            problems.append(f"{path.name} is damaged: {error}.")
+            continue
+        if broken:
+            problems.append(f"{path.name} has weights that are not finite: {', '.join(broken[:4])}.")
+    return problems
+
+
+def _entry_problems(folder: Path, auto_class: str, entry: str) -> list[str]:
+    if "--" in entry:
+        return [f"The `auto_map` takes {auto_class} from another repository ({entry}): such code is not run."]
+    module, _, name = entry.rpartition(".")
+    path = folder / f"{module}.py"
+    if not re.fullmatch(r"\w+", module) or not path.is_file():
+        return [f"{module}.py is missing: the `auto_map` names it for {auto_class}."]
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (SyntaxError, UnicodeDecodeError) as error:
+        return [f"{path.name} is not valid Python: {error}."]
+    if not any(isinstance(node, ast.ClassDef) and node.name == name for node in tree.body):
+        return [f"{path.name} has no class {name}, which the `auto_map` names for {auto_class}."]
+    return []
+
+
+def _relative_imports(path: Path) -> Iterable[str]:
+    """Modules that a file imports from its own folder."""
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (SyntaxError, UnicodeDecodeError):
+        return []
+    return [
+        node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module
+    ]
+
+
+def _run_fresh(job: Mapping[str, Any], folder: Path, timeout: float, found: Verification) -> dict[str, Any]:
+    """Run the other half; its report is empty if it could not be run at all."""
+    job_file = folder / "job.json"
+    job_file.write_text(json.dumps(job), encoding="utf-8")
+    environment = {
+        **os.environ,
+        # The code comes from the folder or from the commit that was shown, never from an older copy or the network.
+        "HF_MODULES_CACHE": str(folder / "modules"),
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    command = [sys.executable, "-P", fresh_process.__file__, str(job_file)]
+    try:
+        finished = subprocess.run(
+            command, env=environment, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False
+        )
+    except subprocess.TimeoutExpired:
+        found.problems.append(f"The fresh process did not finish within {timeout:g} s (`--timeout`).")
+        finished = None
+    report_file = folder / "report.json"
+    report = json.loads(report_file.read_text(encoding="utf-8")) if report_file.is_file() else {}
+    if finished is not None and finished.returncode != 0:
+        last = (finished.stderr.strip().splitlines() or ["no message"])[-1]
+        found.problems.append(f"The fresh process failed with exit code {finished.returncode}: {last}")
+    elif finished is not None and not report.get("package_was_hidden"):
+        found.problems.append("The package was imported in the process in which it should be hidden.")
+    return report
+
+
+def _compare(
+    report: Mapping[str, Any],
+    job: Mapping[str, Any],
+    folder: Path,
+    auto_map: Mapping[str, Any],
+    outputs: Path,
+    tolerance: float,
+    found: Verification,
+) -> None:
+    """Compare the report with the installed classes, and add results and problems."""
+    for auto_class in job["auto_classes"]:
+        entry = report.get(auto_class)
+        if entry is None:
+            found.results.append(AutoClassResult(auto_class, error="not reached"))
+            continue
+        result = _result(auto_class, entry, folder, auto_map, outputs, found.code)
+        found.results.append(result)
+        if result.error:
+            found.problems.append(f"{auto_class}: {result.error}")
+        elif result.difference is None or not result.difference <= tolerance:
+            found.problems.append(
+                f"{auto_class}: outputs differ from those of the installed {result.class_name} by "
+                f"{result.difference:.2g}, more than {tolerance:g}."
+            )
+    if job["has_tokenizer"]:
+        found.problems += _tokenizer_problems(report.get("AutoTokenizer"), folder)
+
+
+def _result(
+    auto_class: str,
+    entry: Mapping[str, Any],
+    folder: Path,
+    auto_map: Mapping[str, Any],
+    outputs: Path,
+    code: Mapping[str, str],
+) -> AutoClassResult:
+    from safetensors.torch import load_file
+
+    import hf_ptm_ext  # noqa: F401 - registers the installed classes
+
+    if "error" in entry:
+        return AutoClassResult(auto_class, error=f"does not load in a fresh process: {entry['error']}")
+    if not entry["module"].startswith("transformers_modules."):
+        return AutoClassResult(auto_class, entry["class_name"], error=f"came from {entry['module']}, not its own code")
+    try:
+        installed, missing = fresh_process.load_filled(auto_class, str(folder), None, False)
+    except Exception as error:  # whatever goes wrong in loading is the finding
+        return AutoClassResult(auto_class, entry["class_name"], error=f"the installed class does not load it: {error}")
+    heads, error = _missing_heads(installed, missing)
+    if not type(installed).__module__.startswith("hf_ptm_ext."):
+        return AutoClassResult(auto_class, entry["class_name"], heads, error="the package has no class for it")
+    expected = fresh_process.outputs_of(installed)
+    difference = fresh_process.largest_difference(expected, load_file(outputs / f"{auto_class}.safetensors"))
+    error = error or _resave_problem(entry, auto_map, code, folder)
+    return AutoClassResult(auto_class, entry["class_name"], heads, difference, not error, error)
+
+
+def _missing_heads(model: Any, missing: list[str]) -> tuple[tuple[str, ...], str]:
+    """Heads that are wholly absent, and a complaint if weights of the encoder or a part of a head are."""
+    names = set(model.state_dict())
+    tied = {name for name in names if name in (model.all_tied_weights_keys or {})}
+
+    def head_of(name: str) -> str:
+        parts = name.split(".")
+        if parts[0] == "pooler" or (len(parts) > 1 and parts[1] == "pooler"):
+            return name[: name.index("pooler") + len("pooler")]
+        return ".".join(parts[:2]) if len(parts) > 3 or parts[0] == "cls" else parts[0]
+
+    prefix = "" if model.base_model is model else f"{model.base_model_prefix}."
+    body = [name for name in missing if name.startswith(prefix) and "pooler" not in name]
+    if body:
+        return (), f"the file lacks weights of the encoder: {', '.join(body[:4])}"
+    heads = sorted({head_of(name) for name in missing})
+    for head in heads:
+        present = [name for name in names - tied if head_of(name) == head and name not in missing]
+        if present:
+            lacking = next(name for name in missing if head_of(name) == head)
+            return (), f"the file has only a part of {head}: it lacks {lacking}"
+    return tuple(heads), ""
+
+
+def _resave_problem(
+    entry: Mapping[str, Any], auto_map: Mapping[str, Any], code: Mapping[str, str], folder: Path
+) -> str:
+    resaved = entry["resaved"]
+    wanted = [
+        "config.json",
+        *code,
+        *(["tokenizer_config.json"] if (folder / "tokenizer_config.json").is_file() else []),
+    ]
+    lacking = [name for name in wanted if name not in resaved]
+    if lacking:
+        return f"the re-saved copy lacks {', '.join(lacking)}"
+    changed = [name for name, digest in code.items() if resaved[name] != digest]
+    if changed:
+        return f"the re-saved copy has another {', '.join(changed)}"
+    lost = [
+        name for name in auto_map if name not in entry["auto_map"] and name not in ("AutoTokenizer", "AutoProcessor")
+    ]
+    if lost:
+        return f"the `auto_map` of the re-saved copy lacks {', '.join(lost)}"
+    if not entry["resave_difference"] <= TOLERANCE:
+        return f"the re-saved copy gives other outputs, by {entry['resave_difference']:.2g}"
+    return ""
+
+
+def _tokenizer_problems(entry: Mapping[str, Any] | None, folder: Path) -> list[str]:
+    if entry is None:
+        return ["AutoTokenizer: not reached in the fresh process."]
+    if "error" in entry:
+        return [f"AutoTokenizer: does not load in a fresh process: {entry['error']}"]
+    _, ids = fresh_process.tokenize(str(folder), None, False)
+    if ids != entry["ids"]:
+        return [f"AutoTokenizer: {entry['class_name']} gives other ids than the installed one for a fixed text."]
+    return []
+
+
+__all__ = ["AutoClassResult", "Verification", "verify"]
