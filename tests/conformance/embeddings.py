@@ -56,6 +56,9 @@ class EmbeddingChecks(FamilyCase):
         assert all(
             decoder.weight is not model.get_input_embeddings().weight for decoder in self.decoders(model).values()
         )
+        model(**self.labelled(vocabulary_head)).loss.backward()
+        for name, value in model.named_parameters():
+            assert value.grad is not None, f"{name} is in the checkpoint but in no forward"
         model.save_pretrained(tmp_path)
         loaded, info = vocabulary_head.cls.from_pretrained(tmp_path, output_loading_info=True)
         assert not info["missing_keys"]

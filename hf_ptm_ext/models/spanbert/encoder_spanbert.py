@@ -198,12 +198,29 @@ class SpanBertEncoder(nn.Module):
         self.layer = nn.ModuleList([SpanBertLayer(config, index) for index in range(config.num_hidden_layers)])
 
     def forward(
-        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None, **kwargs
-    ) -> torch.Tensor:
-        """Output of the last layer `(batch, seq_len, hidden)`."""
-        for layer in self.layer:
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        inner_layer: int | None = None,
+        **kwargs,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Run the stack.
+
+        Args:
+            hidden_states: `(batch, seq_len, hidden)`.
+            attention_mask: what the configured attention implementation takes, or `None`.
+            inner_layer: index of a layer whose output is wanted as well.
+            kwargs: passed on to every layer.
+
+        Returns:
+            Output of the last layer `(batch, seq_len, hidden)`, and of `inner_layer` (`None` without).
+        """
+        inner_states = None
+        for index, layer in enumerate(self.layer):
             hidden_states = layer(hidden_states, attention_mask, **kwargs)
-        return hidden_states
+            if index == inner_layer:
+                inner_states = hidden_states
+        return hidden_states, inner_states
 
 
 class SpanBertPooler(nn.Module):

@@ -121,24 +121,27 @@ def problem_type_loss(
         labels: class ids or float targets of the matching shape.
         num_items_in_batch: the denominator over a whole accumulated batch.
     """
-    if config.problem_type is None:
+    problem_type = config.problem_type
+    if problem_type is None:
         if config.num_labels == 1:
-            config.problem_type = "regression"
+            problem_type = "regression"
         elif labels.dtype in (torch.long, torch.int):
-            config.problem_type = "single_label_classification"
+            problem_type = "single_label_classification"
         else:
-            config.problem_type = "multi_label_classification"
+            problem_type = "multi_label_classification"
+        if not torch.compiler.is_compiling():  # a graph that changes what it was guarded by is compiled twice
+            config.problem_type = problem_type
 
-    if config.problem_type == "single_label_classification":
+    if problem_type == "single_label_classification":
         return classification_loss(logits, labels, num_items_in_batch)
-    if config.problem_type == "regression":
+    if problem_type == "regression":
         loss_sum = nn.functional.mse_loss(logits.reshape(labels.shape), labels.to(logits.dtype), reduction="sum")
-    elif config.problem_type == "multi_label_classification":
+    elif problem_type == "multi_label_classification":
         loss_sum = nn.functional.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="sum")
     else:
         raise ValueError(
             "`problem_type` must be regression, single_label_classification or multi_label_classification, "
-            f"got {config.problem_type!r}."
+            f"got {problem_type!r}."
         )
     return mean_over_targets(loss_sum, labels, num_items_in_batch)
 

@@ -54,6 +54,21 @@ from .loading_spanbert import SpanBertLoading
 
 
 @dataclass
+class SpanBertModelOutput(BaseModelOutputWithPooling):
+    """Output of `SpanBertModel`: upstream's, and one inner state.
+
+    Args:
+        last_hidden_state: `(batch, seq_len, hidden)`.
+        pooler_output: `(batch, hidden)` or, packed, `(batch, S, hidden)`; `None` without a pooler.
+        hidden_states: embeddings and the output of each layer, `(batch, seq_len, hidden)` each.
+        attentions: weights of each layer, `(batch, heads, seq_len, seq_len)` each, eager attention only.
+        inner_hidden_state: output of `inner_layer`, if one was asked for.
+    """
+
+    inner_hidden_state: torch.Tensor | None = None
+
+
+@dataclass
 class SpanBertForPreTrainingOutput(ModelOutput):
     """Output of `SpanBertForPreTraining`.
 
@@ -128,7 +143,7 @@ class SpanBertPreTrainedModel(SpanBertLoading, PreTrainedModel):
         if isinstance(module, (SpanBertLMPredictionHead, SpanBertBoundaryHead)):
             init.zeros_(module.bias)
 
-    def encode(self, *inputs: torch.Tensor | None, **kwargs: Any) -> BaseModelOutputWithPooling:
+    def encode(self, *inputs: torch.Tensor | None, **kwargs: Any) -> SpanBertModelOutput:
         """Run a head's encoder on its six inputs, in the order in which every `forward` names them."""
         return self.bert(*inputs, return_dict=True, **kwargs)
 
@@ -176,8 +191,9 @@ class SpanBertModel(SpanBertPreTrainedModel):
         sequence_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         num_sequences: int | None = None,
+        inner_layer: int | None = None,
         **kwargs: Any,
-    ) -> BaseModelOutputWithPooling:
+    ) -> SpanBertModelOutput:
         """Encode.
 
         Args:
@@ -188,6 +204,7 @@ class SpanBertModel(SpanBertPreTrainedModel):
             sequence_ids: `(batch, seq_len)` of packed rows: runs of equal ids 1..S are sequences, 0 = padding.
             inputs_embeds: `(batch, seq_len, hidden)` instead of `input_ids`.
             num_sequences: S of packed rows, for the pooled output (default: the largest id).
+            inner_layer: index of a layer whose output is wanted as `inner_hidden_state`.
             kwargs: `output_hidden_states`, `output_attentions`, `return_dict` as upstream.
 
         Returns:
@@ -211,11 +228,13 @@ class SpanBertModel(SpanBertPreTrainedModel):
             position_ids = position_ids_of(input_shape, inputs_embeds.device, attention_mask, sequence_ids)
         embeddings = self.embeddings(inputs_embeds, position_ids, token_type_ids)
         mask = build_attention_mask(self.config, embeddings, attention_mask, sequence_ids)
-        hidden_states = self.encoder(embeddings, mask, **kwargs)
+        hidden_states, inner_states = self.encoder(embeddings, mask, inner_layer=inner_layer, **kwargs)
         pooled = None
         if self.pooler is not None:
             pooled = self.pooler(first_token_states(hidden_states, attention_mask, sequence_ids, num_sequences))
-        return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
+        return SpanBertModelOutput(
+            last_hidden_state=hidden_states, pooler_output=pooled, inner_hidden_state=inner_states
+        )
 
 
 class SpanBertWithVocabularyHead(SpanBertPreTrainedModel):
@@ -337,17 +356,15 @@ class SpanBertForPreTraining(SpanBertWithVocabularyHead):
             ValueError: labels come without what they need (pairs, the next-sentence head), or with wrong shapes.
         """
         self._check_targets(span_boundaries, span_labels, next_sentence_label)
-        needs_inner_layer = self._boundary_layer_is_inner and span_boundaries is not None
-        wants_hidden_states = kwargs.get("output_hidden_states", self.config.output_hidden_states)
-        if needs_inner_layer:
-            kwargs["output_hidden_states"] = True
+        if span_boundaries is not None:
+            kwargs["inner_layer"] = self._inner_boundary_layer
         if self.cls.seq_relationship is not None and next_sentence_label is not None and sequence_ids is not None:
             kwargs["num_sequences"] = next_sentence_label.shape[-1]
         outputs = self.encode(
             input_ids, attention_mask, token_type_ids, position_ids, sequence_ids, inputs_embeds, **kwargs
         )
         states = outputs.last_hidden_state
-        boundary_states = self._boundary_states(outputs) if span_boundaries is not None else None
+        boundary_states = _boundary_states(outputs) if span_boundaries is not None else None
         if return_logits is None:
             return_logits = not (self.training and labels is not None)
 
@@ -391,7 +408,7 @@ class SpanBertForPreTraining(SpanBertWithVocabularyHead):
             prediction_logits=prediction_logits,
             boundary_logits=boundary_logits,
             seq_relationship_logits=seq_relationship_logits,
-            hidden_states=outputs.hidden_states if wants_hidden_states else None,
+            hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )
 
@@ -425,15 +442,10 @@ class SpanBertForPreTraining(SpanBertWithVocabularyHead):
         return sum(terms[1:], terms[0]) if terms else None
 
     @property
-    def _boundary_layer_is_inner(self) -> bool:
-        return self.config.pair_target_layer not in (-1, self.config.num_hidden_layers - 1)
-
-    def _boundary_states(self, outputs: BaseModelOutputWithPooling) -> torch.Tensor:
-        """States that feed the boundary head, `(batch, seq_len, hidden)`."""
-        if not self._boundary_layer_is_inner:
-            return outputs.last_hidden_state
+    def _inner_boundary_layer(self) -> int | None:
+        """Index of the layer that feeds the boundary head, `None` for the last one."""
         layer = self.config.pair_target_layer % self.config.num_hidden_layers
-        return outputs.hidden_states[layer + 1]
+        return layer if layer < self.config.num_hidden_layers - 1 else None
 
     def _token_loss_sum(
         self,
@@ -475,7 +487,7 @@ class SpanBertForPreTraining(SpanBertWithVocabularyHead):
         self._check_targets(span_boundaries, span_labels, next_sentence_label)
         if next_sentence_label is not None and inputs.get("sequence_ids") is not None:
             inputs["num_sequences"] = next_sentence_label.shape[-1]
-        outputs = self.bert(**inputs, output_hidden_states=self._boundary_layer_is_inner, return_dict=True)
+        outputs = self.bert(**inputs, inner_layer=self._inner_boundary_layer, return_dict=True)
         sums = {
             "mlm": target_sums(
                 self.cls.predictions, *select_labelled(outputs.last_hidden_state, labels, label_positions)
@@ -483,7 +495,7 @@ class SpanBertForPreTraining(SpanBertWithVocabularyHead):
         }
         if span_labels is not None:
             head = self.cls.pair_target_predictions
-            targets = head.labelled(self._boundary_states(outputs), span_boundaries, span_labels)
+            targets = head.labelled(_boundary_states(outputs), span_boundaries, span_labels)
             sums["sbo"] = target_sums(head, *targets)
         if next_sentence_label is not None:
             pooled = outputs.pooler_output.reshape(-1, outputs.pooler_output.shape[-1])
@@ -795,6 +807,11 @@ class SpanBertForMultipleChoice(SpanBertPreTrainedModel):
         )
 
 
+def _boundary_states(outputs: SpanBertModelOutput) -> torch.Tensor:
+    """States that feed the boundary head, `(batch, seq_len, hidden)`."""
+    return outputs.last_hidden_state if outputs.inner_hidden_state is None else outputs.inner_hidden_state
+
+
 def _classifier_dropout(config: SpanBertConfig) -> float:
     """The classifier's own dropout, or the hidden one."""
     return config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
@@ -809,5 +826,6 @@ __all__ = [
     "SpanBertForSequenceClassification",
     "SpanBertForTokenClassification",
     "SpanBertModel",
+    "SpanBertModelOutput",
     "SpanBertPreTrainedModel",
 ]

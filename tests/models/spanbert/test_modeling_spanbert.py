@@ -62,6 +62,7 @@ class TestSpanBert(EncoderConformance):
             ("logits",),
             "sequence",
             task_type="SEQ_CLS",
+            config={"problem_type": "single_label_classification"},
         ),
         Head(
             SpanBertForTokenClassification,
