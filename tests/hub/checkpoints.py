@@ -59,6 +59,8 @@ def run_script(code, *, hidden=True, timeout=120, **environment):
     result = subprocess.run(
         [sys.executable, "-c", (HIDE_PACKAGE if hidden else "") + code],
         env={**os.environ, "PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false", **environment},
+        # Without an answer: whoever forgets `trust_remote_code` must fail, not wait.
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=timeout,
