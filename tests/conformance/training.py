@@ -152,5 +152,6 @@ class TrainingChecks(FamilyCase):
 
     def test_an_unknown_problem_type_is_refused(self) -> None:
         head = self.head("sequence")
-        with pytest.raises(Exception, match="problem_type"):
-            self.model(head, problem_type="ranking")
+        model, batch = self.model(head, problem_type="ranking"), self.labelled(head)
+        with pytest.raises(ValueError, match="`problem_type`"):
+            model(**batch)

@@ -117,7 +117,7 @@ def problem_type_loss(
         config: its `problem_type` decides; `None` is replaced by the guess (one label: regression; integer labels:
             single label; else multi-label).
         logits: `(batch, num_labels)` or, packed, `(batch, sequences, num_labels)`.
-        labels: class ids or float targets of the matching shape.
+        labels: class ids or float targets of the matching shape; -100 is ignored in all of them.
         num_items_in_batch: the denominator over a whole accumulated batch.
     """
     problem_type = config.problem_type
@@ -134,15 +134,25 @@ def problem_type_loss(
     if problem_type == "single_label_classification":
         return classification_loss(logits, labels, num_items_in_batch)
     if problem_type == "regression":
-        loss_sum = nn.functional.mse_loss(logits.reshape(labels.shape), labels.to(logits.dtype), reduction="sum")
+        losses = nn.functional.mse_loss(
+            logits.reshape(labels.shape).float(), labels.to(torch.float32), reduction="none"
+        )
     elif problem_type == "multi_label_classification":
-        loss_sum = nn.functional.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="sum")
+        losses = nn.functional.binary_cross_entropy_with_logits(
+            logits.reshape(labels.shape).float(), labels.to(torch.float32), reduction="none"
+        )
     else:
         raise ValueError(
             "`problem_type` must be regression, single_label_classification or multi_label_classification, "
             f"got {problem_type!r}."
         )
+    loss_sum = losses.masked_fill(labels == -100, 0.0).sum()
     return mean_over_targets(loss_sum, labels, num_items_in_batch)
+
+
+def number_of_sequences(labels: torch.Tensor) -> int:
+    """S of labels per sequence: `(batch, S, ...)` of packed rows, `(batch,)` of rows that hold one sequence each."""
+    return labels.shape[1] if labels.dim() > 1 else 1
 
 
 def span_extraction_loss(

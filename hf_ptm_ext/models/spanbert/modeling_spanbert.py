@@ -42,6 +42,7 @@ from .heads_spanbert import (
     classification_loss,
     count_targets,
     mean_over_targets,
+    number_of_sequences,
     problem_type_loss,
     select_labelled,
     span_extraction_loss,
@@ -359,7 +360,7 @@ class SpanBertForPreTraining(SpanBertWithVocabularyHead):
         if span_boundaries is not None:
             kwargs["inner_layer"] = self._inner_boundary_layer
         if self.cls.seq_relationship is not None and next_sentence_label is not None and sequence_ids is not None:
-            kwargs["num_sequences"] = next_sentence_label.shape[-1]
+            kwargs["num_sequences"] = number_of_sequences(next_sentence_label)
         outputs = self.encode(
             input_ids, attention_mask, token_type_ids, position_ids, sequence_ids, inputs_embeds, **kwargs
         )
@@ -486,7 +487,7 @@ class SpanBertForPreTraining(SpanBertWithVocabularyHead):
         """
         self._check_targets(span_boundaries, span_labels, next_sentence_label)
         if next_sentence_label is not None and inputs.get("sequence_ids") is not None:
-            inputs["num_sequences"] = next_sentence_label.shape[-1]
+            inputs["num_sequences"] = number_of_sequences(next_sentence_label)
         outputs = self.bert(**inputs, inner_layer=self._inner_boundary_layer, return_dict=True)
         sums = {
             "mlm": target_sums(
@@ -637,7 +638,7 @@ class SpanBertForSequenceClassification(SpanBertPreTrainedModel):
             `loss` and `logits` `(batch, num_labels)` or, packed, `(batch, S, num_labels)`.
         """
         if labels is not None and sequence_ids is not None:
-            kwargs["num_sequences"] = labels.shape[1]
+            kwargs["num_sequences"] = number_of_sequences(labels)
         outputs = self.encode(
             input_ids, attention_mask, token_type_ids, position_ids, sequence_ids, inputs_embeds, **kwargs
         )
@@ -699,7 +700,10 @@ class SpanBertForTokenClassification(SpanBertPreTrainedModel):
 
 
 class SpanBertForQuestionAnswering(SpanBertPreTrainedModel):
-    """SpanBERT with start and end logits for extractive question answering."""
+    """SpanBERT with start and end logits for extractive question answering.
+
+    Rows hold one sequence each: the softmax runs over the row, so packed rows would let sequences compete.
+    """
 
     def __init__(self, config: SpanBertConfig):
         super().__init__(config)

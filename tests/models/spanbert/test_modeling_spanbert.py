@@ -105,4 +105,16 @@ class TestSpanBert(EncoderConformance):
     def main_columns(self, head: Head, dataset: Dataset) -> list[str]:
         return [name for name in dataset.column_names if name not in self.second_terms]
 
+    def extra_columns(self, head, inputs):
+        """Everything else that a head names: one sequence a row, its positions, a label budget."""
+        if head.kind == "choice":
+            return {"position_ids": torch.arange(9).expand(8, 3, 9)}
+        columns = {"position_ids": torch.arange(9).expand(8, 9)}
+        if head.kind != "sequence":  # whose logits would be (batch, 1, num_labels) then
+            columns["sequence_ids"] = inputs["attention_mask"]
+        if head.kind == "vocabulary":
+            labels = self.labels(head, inputs)["labels"]
+            columns["label_positions"] = self.label_positions(labels, 7)
+        return columns
+
     second_terms = ("span_boundaries", "span_labels", "next_sentence_label")

@@ -8,7 +8,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import BertConfig, BertForMaskedLM, BertModel, BertTokenizerFast, Trainer, TrainingArguments
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertModel,
+    BertTokenizerFast,
+    Trainer,
+    TrainingArguments,
+    pipeline,
+)
 from transformers.utils.generic import find_labels
 
 from hf_ptm_ext.models.spanbert.configuration_spanbert import SpanBertConfig
@@ -17,6 +25,7 @@ from hf_ptm_ext.models.spanbert.modeling_spanbert import (
     SpanBertForMaskedLM,
     SpanBertForPreTraining,
     SpanBertForSequenceClassification,
+    SpanBertForTokenClassification,
     SpanBertModel,
 )
 from tests.conformance.attention import assert_gradients_equal
@@ -398,6 +407,59 @@ def test_optional_labels_pass_through_export_compile_and_peft():
     torch.testing.assert_close(adapted(**batch).loss, expected)
     assert find_labels(type(adapted.get_base_model())) == ["labels"]
     torch._dynamo.reset()
+
+
+@pytest.mark.parametrize(
+    ("problem", "labels"),
+    [
+        ("single_label_classification", torch.tensor([2, 0, 1])),
+        ("regression", torch.tensor([[0.5, 1.0, 2.0], [-1.0, 0.0, 0.3], [2.0, 0.1, 1.0]])),
+        ("multi_label_classification", torch.tensor([[0.0, 1.0, 1.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])),
+    ],
+)
+def test_absent_sequences_of_a_packed_row_are_ignored(problem, labels):
+    torch.manual_seed(0)
+    model = randomise(SpanBertForSequenceClassification(config(num_labels=3, problem_type=problem)))
+    padded = model(**INPUTS, labels=labels)
+    packed = model(
+        torch.cat([row[:length] for row, length in zip(IDS, (9, 6, 4), strict=True)])[None],
+        token_type_ids=torch.cat([row[:length] for row, length in zip(TYPES, (9, 6, 4), strict=True)])[None],
+        sequence_ids=torch.tensor([[1] * 9 + [2] * 6 + [3] * 4]),
+        labels=torch.cat([labels, torch.full_like(labels[:2], -100)])[None],
+    )
+    assert packed.logits.shape == (1, 5, 3)
+    assert_same(packed.logits[0, :3], padded.logits, 1e-5)
+    torch.testing.assert_close(packed.loss, padded.loss, atol=1e-6, rtol=1e-5)
+
+
+def test_rows_of_one_sequence_may_keep_plain_labels():
+    """`sequence_ids` of an unpacked batch are 1 and 0; labels then are `(batch,)` as ever."""
+    inputs = {"input_ids": IDS, "token_type_ids": TYPES, "sequence_ids": MASK}
+    model = pretraining_model(next_sentence_prediction=True)
+    sentence = torch.tensor([0, 1, 1])
+    expected = model(**INPUTS, next_sentence_label=sentence).nsp_loss
+    torch.testing.assert_close(model(**inputs, next_sentence_label=sentence).nsp_loss, expected)
+    classifier = randomise(SpanBertForSequenceClassification(config(num_labels=2)))
+    expected = classifier(**INPUTS, labels=sentence).loss
+    torch.testing.assert_close(classifier(**inputs, labels=sentence).loss, expected)
+
+
+@pytest.mark.parametrize(
+    ("task", "cls", "text"),
+    [
+        ("fill-mask", SpanBertForMaskedLM, "word1 [MASK] word2"),
+        ("text-classification", SpanBertForSequenceClassification, "word1 word2"),
+        ("token-classification", SpanBertForTokenClassification, "word1 word2"),
+        ("feature-extraction", SpanBertModel, "word1 word2"),
+    ],
+)
+def test_upstreams_pipelines_take_the_heads(task, cls, text, tokenizer, tmp_path, warnings_of_transformers):
+    cls(config()).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    pipe = pipeline(task, model=str(tmp_path))
+    assert type(pipe.model) is cls
+    assert len(pipe([text, f"{text} word5 word7"], batch_size=2)) == 2
+    assert "not supported" not in warnings_of_transformers.text
 
 
 def test_num_labels_of_packed_sequences_follow_the_labels():
