@@ -33,6 +33,7 @@ class System:
 
 
 _COLLATORS = "hf_ptm_ext.collators"
+_TRAINER = "hf_ptm_ext.trainers.PreTrainingTrainer"
 
 SYSTEMS = (
     System(
@@ -41,7 +42,7 @@ SYSTEMS = (
         models=("hf_ptm_ext.SpanBertForPreTraining",),
         collators=(f"{_COLLATORS}.DataCollatorForSpanMasking",),
         objectives=("mlm", "sbo", "nsp"),
-        trainers=(),
+        trainers=(_TRAINER,),
         paper="SpanBERT: Improving Pre-training by Representing and Predicting Spans",
         link="https://arxiv.org/abs/1907.10529",
     ),
@@ -51,7 +52,7 @@ SYSTEMS = (
         models=(),
         collators=(f"{_COLLATORS}.DataCollatorForMaskedLanguageModeling",),
         objectives=("mlm",),
-        trainers=(),
+        trainers=(_TRAINER,),
         paper="BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding",
         link="https://arxiv.org/abs/1810.04805",
     ),
@@ -61,7 +62,7 @@ SYSTEMS = (
         models=(),
         collators=(f"{_COLLATORS}.DataCollatorForMaskedLanguageModeling",),
         objectives=("mlm",),
-        trainers=(),
+        trainers=(_TRAINER,),
         paper="RoBERTa: A Robustly Optimized BERT Pretraining Approach",
         link="https://arxiv.org/abs/1907.11692",
     ),
@@ -71,7 +72,7 @@ SYSTEMS = (
         models=(),
         collators=(f"{_COLLATORS}.DataCollatorForWholeWordMasking",),
         objectives=("mlm",),
-        trainers=(),
+        trainers=(_TRAINER,),
         paper="BERT: whole word masking models",
         link="https://github.com/google-research/bert",
     ),
@@ -81,7 +82,7 @@ SYSTEMS = (
         models=(),
         collators=(f"{_COLLATORS}.DataCollatorForWholeWordMasking",),
         objectives=("mlm",),
-        trainers=(),
+        trainers=(_TRAINER,),
         paper="Pre-Training with Whole Word Masking for Chinese BERT",
         link="https://arxiv.org/abs/1906.08101",
     ),

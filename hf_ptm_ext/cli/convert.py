@@ -1,4 +1,4 @@
-"""`hf-ptm-ext convert FAMILY SOURCE TARGET`: an original checkpoint to a folder that is ready for the Hub."""
+"""`hf-ptm-ext convert FAMILY SOURCE TARGET`: an original checkpoint to a folder ready for the Hub, and back."""
 
 import argparse
 import importlib
@@ -31,6 +31,11 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument("--license", default="unknown", help="licence of the weights, for the card (default: unknown)")
     parser.add_argument("--language", nargs="+", default=["en"], help="language codes, for the card (default: en)")
     parser.add_argument("--repo-id", help="where the folder will be on the Hub, for the card's snippets")
+    parser.add_argument(
+        "--to-original",
+        action="store_true",
+        help="the other way: SOURCE is a folder of ours, TARGET gets model.pt and config.json of the original code",
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace a checkpoint in the target folder")
     return parser
 
@@ -45,6 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
     from ..conversion.files import read_checkpoint
 
     checkpoint = read_checkpoint(arguments.source)
+    if arguments.to_original:
+        return _revert(checkpoint, arguments)
     options = {**checkpoint.arguments, **_options(arguments, bool(checkpoint.arguments))}
     conversion = importlib.import_module(FAMILIES[arguments.family]).convert_checkpoint(checkpoint.tensors, options)
     vocab_file = _vocab_file(arguments)
@@ -54,6 +61,39 @@ def run(arguments: argparse.Namespace) -> int:
         _write(folder, conversion, vocab, cased, arguments)
         written = sorted(path.name for path in folder.iterdir())
     _report(checkpoint, conversion, vocab_file, cased, arguments.target, written)
+    return 0
+
+
+def _revert(checkpoint: Any, arguments: argparse.Namespace) -> int:
+    """Write the original's files from a folder of ours."""
+    import json
+    import shutil
+
+    import torch
+    from transformers import AutoConfig
+
+    import hf_ptm_ext  # noqa: F401 - registers the families
+
+    from ..hub.folders import written_whole
+
+    config_file = arguments.config or _beside(arguments.source, CONFIG_NAMES)
+    if config_file is None:
+        raise ValueError(f"`source` must be a folder of ours with a config.json, got {arguments.source}.")
+    config = AutoConfig.from_pretrained(config_file, trust_remote_code=False)
+    if config.model_type != arguments.family:
+        raise ValueError(f"`source` must be a {arguments.family} checkpoint, got `model_type` {config.model_type!r}.")
+    module = importlib.import_module(FAMILIES[arguments.family])
+    tensors, options = module.revert_checkpoint(checkpoint.tensors, config)
+    vocab_file = _vocab_file(arguments)
+    with written_whole(arguments.target, arguments.overwrite) as folder:
+        torch.save(tensors, folder / "model.pt")
+        with open(folder / "config.json", "w", encoding="utf-8", newline="\n") as file:
+            file.write(json.dumps(options, indent=2) + "\n")
+        if vocab_file is not None:
+            shutil.copyfile(vocab_file, folder / "vocab.txt")
+    print(f"{'read':<12} {', '.join(str(path) for path in checkpoint.files)}")
+    print(f"{'mapped':<12} {len(tensors)} tensors to the original's names, tied copies included")
+    print(f"{'wrote':<12} {arguments.target}: config.json, model.pt{'' if vocab_file is None else ', vocab.txt'}")
     return 0
 
 

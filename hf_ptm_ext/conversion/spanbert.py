@@ -21,7 +21,15 @@ from ..models.spanbert.configuration_spanbert import AUTO_MAP, SpanBertConfig
 from .files import name_some
 from .report import Conversion
 
-__all__ = ["convert_checkpoint", "convert_config", "convert_state_dict", "describe_key", "revert_state_dict"]
+__all__ = [
+    "convert_checkpoint",
+    "convert_config",
+    "convert_state_dict",
+    "describe_key",
+    "revert_checkpoint",
+    "revert_config",
+    "revert_state_dict",
+]
 
 # Always this width in the reference: the option of that name is read, but never reaches the head.
 PAIR_POSITION_WIDTH = 200
@@ -300,6 +308,53 @@ def convert_checkpoint(original: Mapping[str, torch.Tensor], options: Mapping[st
     )
 
 
+def revert_config(config: SpanBertConfig) -> dict[str, Any]:
+    """The options of the reference code for a configuration of ours.
+
+    Args:
+        config: the configuration.
+
+    Returns:
+        What `convert_config` reads, under the reference's names.
+
+    Example:
+        >>> options = revert_config(SpanBertConfig(max_pair_targets=6))
+        >>> options["no_nsp"], options["pair_loss_weight"], convert_config(options).max_pair_targets
+        (True, 1.0, 6)
+    """
+    own = ("sbo_loss_weight", "next_sentence_prediction", "add_pooling_layer", "position_embedding_type", "is_decoder")
+    options = {name: getattr(config, name) for name in SAME_NAME if name not in own and hasattr(config, name)}
+    options["pair_positional_embedding_size"] = config.pair_positional_embedding_size
+    options["pair_loss_weight"] = config.sbo_loss_weight
+    options["no_nsp"] = not config.next_sentence_prediction
+    return options
+
+
+def revert_checkpoint(
+    ours: Mapping[str, torch.Tensor], config: SpanBertConfig
+) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """A checkpoint of ours as the reference code reads it.
+
+    Args:
+        ours: tensors as one of our classes saved them, the bare encoder's without `bert.` included.
+        config: their configuration.
+
+    Returns:
+        The state dict of `model.pt`, tied copies included, and the options.
+
+    Raises:
+        ValueError: the checkpoint has heads that the reference has not, or its boundary head has a table of another
+            width than the reference's 200.
+    """
+    if config.pair_positional_embedding_size != PAIR_POSITION_WIDTH:
+        raise ValueError(
+            f"`pair_positional_embedding_size` must be {PAIR_POSITION_WIDTH}, the only width that the reference has, "
+            f"got {config.pair_positional_embedding_size}."
+        )
+    named = {describe_key(key)[0]: tensor for key, tensor in ours.items()}
+    return revert_state_dict(named, config, tied_copies=True), revert_config(config)
+
+
 def _original_layer_norm(name: str) -> str:
     name = re.sub(r"(LayerNorm|layer_norm[12])\.weight$", r"\1.gamma", name)
     return re.sub(r"(LayerNorm|layer_norm[12])\.bias$", r"\1.beta", name)
@@ -370,7 +425,9 @@ def _tie(converted: dict[str, torch.Tensor], config: SpanBertConfig) -> None:
             continue
         if name not in converted:
             converted[name] = converted[source]
-        elif (config.tie_word_embeddings or name.endswith(".bias")) and not torch.equal(converted[name], converted[source]):
+        elif (config.tie_word_embeddings or name.endswith(".bias")) and not torch.equal(
+            converted[name], converted[source]
+        ):
             raise ValueError(
                 f"`{name}` differs from `{source}`, to which SpanBERT ties it: the file is not a SpanBERT checkpoint, "
                 "or it was trained untied."

@@ -117,9 +117,12 @@ def verify(
     found.problems += _static_problems(folder, config, auto_map)
     if found.problems:
         return found
-    auto_classes = [name for name in auto_map if name not in NO_MODELS]
+    auto_classes = [name for name in auto_map if name not in NO_MODELS] or _upstream_auto_classes(config)
     if not auto_classes:
-        found.problems.append("config.json has no `auto_map`: without the package nothing can be loaded.")
+        found.problems.append(
+            f"config.json has no `auto_map`, and transformers has no `model_type` {config.get('model_type')!r} of its "
+            "own: without the package nothing can be loaded."
+        )
         return found
     job = {
         "source": str(folder.resolve()) if commit is None else str(source),
@@ -129,7 +132,7 @@ def verify(
     }
     with tempfile.TemporaryDirectory(prefix="hf-ptm-ext-verify-") as temporary:
         report = _run_fresh(job, Path(temporary), timeout, found)
-        if config.get("model_type") in families():
+        if not auto_map or config.get("model_type") in families():
             with _quiet():
                 _compare(report, job, folder, auto_map, Path(temporary), tolerance, found)
         else:
@@ -215,6 +218,25 @@ def _static_problems(folder: Path, config: Mapping[str, Any], auto_map: Mapping[
         if not (folder / f"{name}.py").is_file():
             problems.append(f"{name}.py is missing: another code file imports it.")
     return list(dict.fromkeys(problems))
+
+
+def _upstream_auto_classes(config: Mapping[str, Any]) -> list[str]:
+    """Auto classes for a checkpoint of one of transformers' own classes, which needs no code: the bare model, and one
+    that gives the class that was saved."""
+    import transformers
+
+    model_type, architectures = config.get("model_type"), config.get("architectures") or []
+    if model_type not in transformers.CONFIG_MAPPING or model_type in families():
+        return []
+    config_class = transformers.CONFIG_MAPPING[model_type]
+    for name in sorted(vars(transformers.models.auto.modeling_auto)):
+        mapping = getattr(getattr(transformers.models.auto.modeling_auto, name), "_model_mapping", None)
+        if name.startswith("AutoModelFor") and mapping is not None and config_class in mapping:
+            classes = mapping[config_class]
+            classes = classes if isinstance(classes, tuple) else (classes,)
+            if any(item.__name__ in architectures for item in classes):
+                return ["AutoModel", name]
+    return ["AutoModel"]
 
 
 def _weight_problems(folder: Path) -> list[str]:
@@ -334,14 +356,14 @@ def _result(
 
     if "error" in entry:
         return AutoClassResult(auto_class, error=f"does not load in a fresh process: {entry['error']}")
-    if not entry["module"].startswith("transformers_modules."):
+    if not entry["module"].startswith("transformers_modules." if auto_map else "transformers."):
         return AutoClassResult(auto_class, entry["class_name"], error=f"came from {entry['module']}, not its own code")
     try:
         installed, missing = fresh_process.load_filled(auto_class, str(folder), None, False)
     except Exception as error:  # whatever goes wrong in loading is the finding
         return AutoClassResult(auto_class, entry["class_name"], error=f"the installed class does not load it: {error}")
     heads, error = _missing_heads(installed, missing)
-    if not type(installed).__module__.startswith("hf_ptm_ext."):
+    if not type(installed).__module__.startswith("hf_ptm_ext." if auto_map else "transformers."):
         return AutoClassResult(auto_class, entry["class_name"], heads, error="the package has no class for it")
     expected = fresh_process.outputs_of(installed)
     difference = fresh_process.largest_difference(expected, load_file(outputs / f"{auto_class}.safetensors"))

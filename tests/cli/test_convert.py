@@ -215,3 +215,32 @@ class TestMistakes:
         shutil.rmtree(tmp_path / "target", ignore_errors=True)
         assert convert(source, tmp_path / "target", "--vocab", "nowhere.txt") == 2
         assert "nowhere.txt" in capsys.readouterr().err
+
+
+class TestBack:
+    def test_gives_the_originals_file_again(self, source, tmp_path, original, options):
+        assert convert(source, tmp_path / "ours") == 0
+        assert convert(tmp_path / "ours", tmp_path / "back", "--to-original") == 0
+        back = torch.load(tmp_path / "back" / "model.pt", weights_only=True)
+        copies = {f"decoder.cls.{head}.decoder.weight" for head in ("predictions", "pair_target_predictions")}
+        assert back.keys() == original.keys() | copies
+        assert all(torch.equal(back[key], original[key]) for key in original)
+        written = json.loads((tmp_path / "back" / "config.json").read_text(encoding="utf-8"))
+        shared = written.keys() & options.keys()
+        assert {key: written[key] for key in shared} == {key: options[key] for key in shared}
+        assert convert(tmp_path / "back", tmp_path / "again") == 0
+        contents = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("ours", "again")]
+        assert contents[0] == contents[1]
+
+    def test_a_head_that_the_original_has_not_is_named(self, tmp_path, capsys):
+        from hf_ptm_ext import SpanBertForTokenClassification
+        from tests.hub.checkpoints import tiny_model
+
+        SpanBertForTokenClassification(tiny_model().config).save_pretrained(tmp_path / "ours")
+        assert convert(tmp_path / "ours", tmp_path / "back", "--to-original") == 2
+        assert "`classifier.weight`" in capsys.readouterr().err
+
+    def test_a_folder_of_another_family_is_refused(self, source, tmp_path, capsys):
+        (source / "config.json").write_text('{"model_type": "bert"}', encoding="utf-8")
+        assert convert(source, tmp_path / "back", "--to-original") == 2
+        assert "'bert'" in capsys.readouterr().err

@@ -77,7 +77,7 @@ class TestWithoutRunningAnything:
         assert any("lacks AutoModelForQuestionAnswering" in problem for problem in found.problems)
 
     def test_no_auto_map(self, folder):
-        change_config(folder, auto_map=None, model_type="bert")
+        change_config(folder, auto_map=None, model_type="unheard-of")
         assert any("no `auto_map`" in problem for problem in verify(folder).problems)
 
     @pytest.mark.parametrize(
@@ -164,3 +164,16 @@ def test_code_that_needs_the_package_is_found(folder):
     path.write_text(code.replace("import torch\n", "import hf_ptm_ext.version\nimport torch\n", 1), encoding="utf-8")
     problems = verify(folder).problems
     assert any("hf_ptm_ext" in problem for problem in problems)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_transformers_own_needs_no_code(tmp_path):
+    from transformers import BertConfig, BertForMaskedLM
+
+    config = BertConfig(
+        vocab_size=60, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=64
+    )
+    BertForMaskedLM(config).save_pretrained(tmp_path / "bert")
+    found = verify(tmp_path / "bert")
+    assert found.ok, found.problems
+    assert [result.class_name for result in found.results] == ["BertModel", "BertForMaskedLM"]
