@@ -133,12 +133,19 @@ class AttentionChecks(FamilyCase):
     @torch.no_grad()
     def test_packed_positions_are_counted_per_sequence(self, packed_head: Head) -> None:
         model, packed = self.model(packed_head), self.packed(self.inputs(packed_head))
-        positions = torch.cat([torch.arange(length) for length in (*LENGTHS, 3)])[None]
+        positions = torch.cat([*(torch.arange(length) for length in LENGTHS), torch.zeros(3, dtype=torch.long)])[None]
         assert_same(
             prediction(packed_head, model(**packed, position_ids=positions)),
             prediction(packed_head, model(**packed)),
             1e-6,
         )
+
+    @torch.no_grad()
+    def test_packed_rows_may_be_wider_than_the_position_table(self, packed_head: Head) -> None:
+        """No sequence is, and padding needs no position."""
+        model = self.model(packed_head, max_position_embeddings=max(LENGTHS))
+        packed = self.packed(self.inputs(packed_head), width=sum(LENGTHS) + 40)
+        assert torch.isfinite(prediction(packed_head, model(**packed))).all()
 
     @torch.no_grad()
     def test_sequence_ids_serve_for_padded_rows_too(self, row_head: Head) -> None:

@@ -4,6 +4,7 @@ import ast
 import inspect
 import json
 import random
+import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -85,17 +86,22 @@ class ConfigChecks(FamilyCase):
         assert names.num_labels == 2
         assert self.config_class.from_dict(names.to_dict()).id2label == {0: "no", 1: "yes"}
 
-    def test_another_minor_version_warns(self, caplog: pytest.LogCaptureFixture) -> None:
-        from transformers.utils import logging
+    def test_another_minor_version_warns_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        module = sys.modules[self.config_class.__module__]
+        said: list[str] = []
+        monkeypatch.setattr(module.logger, "warning_once", said.append)
+        self.config(hf_ptm_ext_version=module.HF_PTM_EXT_VERSION)
+        self.config(hf_ptm_ext_version=".".join([*module.HF_PTM_EXT_VERSION.split(".")[:2], "77"]))
+        self.config(hf_ptm_ext_version=None)
+        assert not said
+        self.config(hf_ptm_ext_version="98.7.6")
+        assert "98.7.6" in said[0]
+        assert module.HF_PTM_EXT_VERSION in said[0]
 
-        logger = logging.get_logger(self.config_class.__module__)
-        logger.parent.propagate, before = True, logger.parent.propagate
-        logging.get_logger("transformers").propagate = True
-        try:
-            self.config(hf_ptm_ext_version="98.7.6")
-        finally:
-            logger.parent.propagate = before
-        assert not caplog.records or "98.7.6" in caplog.text
+    def test_the_code_version_is_the_packages(self) -> None:
+        import hf_ptm_ext
+
+        assert hf_ptm_ext.__version__ == sys.modules[self.config_class.__module__].HF_PTM_EXT_VERSION
 
 
 class LoadingChecks(FamilyCase):
@@ -229,6 +235,8 @@ class LoadingChecks(FamilyCase):
         assert_same(loaded.base_model(**inputs).last_hidden_state, expected, 1e-6)
         if not fresh:
             assert_same_outputs(loaded(**inputs), model(**inputs), 1e-6)
+        encoder = self.base_class.from_pretrained(tmp_path)
+        assert_same(encoder(**inputs).last_hidden_state, expected, 1e-6)
         # The next save has today's names.
         loaded.save_pretrained(tmp_path / "again")
         again = load_file(tmp_path / "again" / "model.safetensors")

@@ -27,6 +27,16 @@ class TrainingChecks(FamilyCase):
         optimizer.step()
         assert model(**batch).loss < before
 
+    def test_mixed_precision(self, loss_head: Head) -> None:
+        model, batch = self.model(loss_head).train(), self.labelled(loss_head)
+        expected = model(**batch).loss
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(**batch).loss
+        assert loss.dtype == torch.float32
+        torch.testing.assert_close(loss, expected, rtol=0.05, atol=0.05)
+        loss.backward()
+        assert all(torch.isfinite(value.grad).all() for value in model.parameters())
+
     @pytest.mark.parametrize("reentrant", [True, False])
     def test_gradient_checkpointing_changes_nothing(self, loss_head: Head, reentrant: bool) -> None:
         batches = [self.labelled(loss_head)]
@@ -86,7 +96,10 @@ class TrainingChecks(FamilyCase):
             loss = model.train(training)(**batch).loss
             assert loss == 0
             loss.backward()
-            assert all(torch.isfinite(value.grad).all() for value in model.parameters() if value.grad is not None)
+            for name, value in model.named_parameters():
+                assert value.grad is not None, f"{name}: distributed training would wait for it"
+                assert not value.grad.any(), name
+                value.grad = None
 
     def test_the_loss_ignores_padding_rows(self, vocabulary_head: Head) -> None:
         """A row of padding without labels changes neither loss nor gradient."""

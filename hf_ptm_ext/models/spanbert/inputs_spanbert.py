@@ -25,7 +25,8 @@ def position_ids_of(
         input_shape: `(batch, seq_len)`.
         device: where the positions are made.
         attention_mask: `(batch, seq_len)`; leading zeros (left padding) shift the count.
-        sequence_ids: `(batch, seq_len)`; the count restarts where the id changes.
+        sequence_ids: `(batch, seq_len)`; the count restarts where the id changes, and padding (0) stays at 0: a row
+            may be wider than the position table.
 
     Returns:
         `(batch, seq_len)`, or `(1, seq_len)` if all rows are alike.
@@ -34,7 +35,8 @@ def position_ids_of(
     if sequence_ids is not None:
         starts = torch.ones_like(sequence_ids, dtype=torch.bool)
         starts[:, 1:] = sequence_ids[:, 1:] != sequence_ids[:, :-1]
-        return positions - torch.where(starts, positions, 0).cummax(dim=1).values
+        counted = positions - torch.where(starts, positions, 0).cummax(dim=1).values
+        return torch.where(sequence_ids == 0, 0, counted)
     if attention_mask is not None and attention_mask.dim() == 2:
         padding = attention_mask.to(torch.bool).to(torch.int8).argmax(dim=1, keepdim=True)
         return (positions - padding).clamp(min=0)

@@ -365,7 +365,6 @@ def test_positions_and_first_tokens_of_packed_rows(rows):
             ids[row, at : at + length] = number + 1
             positions[row, at : at + length] = torch.arange(length)
             starts[row, number], at = at, at + length
-        positions[row, at:] = torch.arange(width - at)
     assert torch.equal(position_ids_of(ids.shape, ids.device, None, ids), positions)
     states = torch.randn(len(rows), width, 2)
     expected = states.gather(1, starts[..., None].expand(-1, -1, 2))
