@@ -11,7 +11,8 @@ from transformers import BertTokenizerFast
 from hf_ptm_ext import SpanBertConfig, SpanBertForPreTraining
 from hf_ptm_ext.hub import fresh_process
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
+ROOT = Path(__file__).parents[2]
+FIXTURES = ROOT / "tests" / "fixtures"
 
 HIDE_PACKAGE = (
     "import importlib.util\n"
@@ -59,6 +60,7 @@ def run_script(code, *, hidden=True, timeout=120, **environment):
     result = subprocess.run(
         [sys.executable, "-c", (HIDE_PACKAGE if hidden else "") + code],
         env={**os.environ, "PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false", **environment},
+        cwd=ROOT,
         # Without an answer: whoever forgets `trust_remote_code` must fail, not wait.
         stdin=subprocess.DEVNULL,
         capture_output=True,

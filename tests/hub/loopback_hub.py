@@ -366,6 +366,7 @@ class LoopbackServer(ThreadingHTTPServer):
             "HF_ENDPOINT": self.base,
             "HF_HOME": str(home),
             "HF_TOKEN": "hf_loopback",
+            "HF_HUB_OFFLINE": "0",
             "HF_HUB_DISABLE_XET": "1",
             "HF_HUB_DISABLE_TELEMETRY": "1",
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",

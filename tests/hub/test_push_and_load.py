@@ -16,8 +16,7 @@ REPOSITORY = "tester/tiny-spanbert"
 PUSH = f"""
 import torch
 from huggingface_hub import HfApi
-from hf_ptm_ext.hub import write_model_card
-from tests.hub.checkpoints import tiny_model, tiny_tokenizer, write_checkpoint
+from tests.hub.checkpoints import tiny_model, tiny_tokenizer
 
 model = tiny_model()
 model.push_to_hub("{REPOSITORY}")
@@ -77,7 +76,7 @@ def commits(hub, environment):
 
 def load(environment, revision, **more):
     code = LOAD.format(revision=revision, repository=REPOSITORY)
-    printed = run_script(code, **environment, **more)
+    printed = run_script(code, **{**environment, **more})
     return json.loads(printed.splitlines()[-1])
 
 
