@@ -133,10 +133,14 @@ class LoadingChecks(FamilyCase):
         model.save_pretrained(tmp_path)
         path = tmp_path / "model.safetensors"
         weights = load_file(path)
-        for seed in range(2):
-            dropped = set(random.Random(seed).sample(sorted(weights), len(weights) // 2))
+        half = set(random.Random(0).sample(sorted(weights), len(weights) // 2))
+        for dropped in (half, set(weights) - half):
             save_file({name: value for name, value in weights.items() if name not in dropped}, path, {"format": "pt"})
-            loaded, info = head.cls.from_pretrained(tmp_path, output_loading_info=True)
+            torch.use_deterministic_algorithms(True, warn_only=True)  # memory that nobody wrote is NaN then
+            try:
+                loaded, info = head.cls.from_pretrained(tmp_path, output_loading_info=True)
+            finally:
+                torch.use_deterministic_algorithms(False)
             assert dropped <= set(info["missing_keys"])
             tied = set(loaded.all_tied_weights_keys)
             assert set(info["missing_keys"]) - dropped <= tied
