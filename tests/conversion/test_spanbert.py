@@ -122,6 +122,14 @@ class TestConfig:
             convert_config(golden[0]["config"] | {"position_embedding_type": "relative_key"})
 
 
+def test_the_boundary_head_uses_the_configs_activation(golden, original):
+    config = convert_config(golden[0]["config"] | {"hidden_act": "relu"})
+    head = converted_model(original, config).cls.pair_target_predictions.mlp_layer_norm
+    states = torch.randn(5, head.linear1.in_features, generator=torch.Generator().manual_seed(0))
+    inner = head.layer_norm1(torch.relu(head.linear1(states)))
+    torch.testing.assert_close(head(states), head.layer_norm2(torch.relu(head.linear2(inner))))
+
+
 def with_next_sentence_head(original):
     generator = torch.Generator().manual_seed(1)
     shapes = {"bert.pooler.dense.weight": (32, 32), "bert.pooler.dense.bias": (32,)}

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers.activations import ACT2FN
 from transformers.utils import logging
 
 from .configuration_spanbert import SpanBertConfig
@@ -13,7 +14,7 @@ logger = logging.get_logger(__name__)
 
 
 class SpanBertBoundaryMLP(nn.Module):
-    """Two dense, GELU, LayerNorm steps from the boundary states to the width of the word embeddings."""
+    """Two dense, activation, LayerNorm steps from the boundary states to the width of the word embeddings."""
 
     def __init__(self, config: SpanBertConfig):
         super().__init__()
@@ -21,11 +22,12 @@ class SpanBertBoundaryMLP(nn.Module):
         self.layer_norm1 = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.linear2 = nn.Linear(config.hidden_size, config.hidden_size)
         self.layer_norm2 = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.act_fn = ACT2FN[config.hidden_act]
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """`(..., 2 * hidden + position width)` to `(..., hidden)`."""
-        hidden_states = self.layer_norm1(nn.functional.gelu(self.linear1(hidden_states)))
-        return self.layer_norm2(nn.functional.gelu(self.linear2(hidden_states)))
+        hidden_states = self.layer_norm1(self.act_fn(self.linear1(hidden_states)))
+        return self.layer_norm2(self.act_fn(self.linear2(hidden_states)))
 
 
 class SpanBertBoundaryHead(nn.Module):
