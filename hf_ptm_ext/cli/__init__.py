@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -50,6 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return namespace.run(namespace)
     except KeyboardInterrupt:
         return _fail(command, "interrupted", 130, debug)
+    except BrokenPipeError:
+        # The reader of the output has seen enough (`| head`); without this the interpreter complains at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except Exception as error:
         if not _is_user_mistake(error):
             raise
