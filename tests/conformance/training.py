@@ -112,6 +112,22 @@ class TrainingChecks(FamilyCase):
         torch.testing.assert_close(first, second, atol=1e-6, rtol=1e-6)
         assert_gradients_equal(model, first, second, 1e-6)
 
+    def test_positions_that_miss_a_label_are_refused(self, vocabulary_head: Head) -> None:
+        model, batch = self.model(vocabulary_head).train(), self.main_labels(self.labelled(vocabulary_head))
+        positions = torch.zeros(batch["labels"].shape[0], 2, dtype=torch.long)
+        with pytest.raises(ValueError, match="`label_positions` must cover every label"):
+            model(**batch, label_positions=positions)
+
+    def test_a_packed_step_never_waits_for_the_device(self, vocabulary_head: Head) -> None:
+        """On the meta device there are no values: whatever has to look at one fails."""
+        batch = self.packed(self.labelled(vocabulary_head))
+        batch["label_positions"] = self.label_positions(batch["labels"], 14)
+        with torch.device("meta"):
+            model = vocabulary_head.cls(self.config(vocabulary_head)).train()
+        loss = model(**{name: value.to("meta") for name, value in batch.items()}).loss
+        loss.backward()
+        assert all(value.grad is not None for value in model.parameters())
+
     # ---- denominators ----
 
     def test_token_losses_of_micro_batches_add_up(self, loss_head: Head) -> None:

@@ -8,7 +8,7 @@ from transformers.activations import ACT2FN
 from transformers.utils import logging
 
 from .configuration_spanbert import SpanBertConfig
-from .heads_spanbert import count_targets, summed_cross_entropy
+from .heads_spanbert import check_budget, count_targets, summed_cross_entropy
 
 logger = logging.get_logger(__name__)
 
@@ -109,7 +109,10 @@ class SpanBertBoundaryHead(nn.Module):
             slots = torch.arange(targets.shape[0], device=targets.device)
         else:
             slots = (targets != -100).nonzero().squeeze(-1)
-        return self.features(hidden_states, span_boundaries, slots), targets.index_select(0, slots)
+        chosen_targets = targets.index_select(0, slots)
+        if row_budget is not None:
+            check_budget(targets, chosen_targets, "label_positions")
+        return self.features(hidden_states, span_boundaries, slots), chosen_targets
 
     def loss_sum(
         self,

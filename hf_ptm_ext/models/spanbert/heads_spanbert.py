@@ -70,7 +70,31 @@ def select_labelled(
         return flat_states, flat_labels
     else:
         index = (flat_labels != -100).nonzero().squeeze(-1)
-    return flat_states.index_select(0, index), flat_labels.index_select(0, index)
+    targets = flat_labels.index_select(0, index)
+    if label_positions is not None:
+        check_budget(flat_labels, targets, "label_positions")
+    return flat_states.index_select(0, index), targets
+
+
+def check_budget(labels: torch.Tensor, targets: torch.Tensor, name: str) -> None:
+    """Refuse positions that leave labels out, where looking costs nothing: in eager mode on the CPU.
+
+    Args:
+        labels: all labels, -100 where there is none.
+        targets: those that were selected.
+        name: the argument that selected them.
+
+    Raises:
+        ValueError: some label was not selected; it would be missing from the loss without notice.
+    """
+    if labels.device.type != "cpu" or torch.compiler.is_compiling():
+        return
+    given, kept = count_targets(labels), count_targets(targets)
+    if given != kept:
+        raise ValueError(
+            f"`{name}` must cover every label: {int(given)} labels are given and {int(kept)} are covered. Raise the "
+            "collator's budget, or leave the argument out."
+        )
 
 
 def summed_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
