@@ -16,7 +16,7 @@ from ..hub.model_card import write_model_card
 from ..trainers import PreTrainingTrainer, last_complete_checkpoint
 from ..trainers.plots import plot_loss_curve
 from .pretrain_arguments import DataArguments, ModelArguments, ObjectiveArguments, PretrainingArguments, parse
-from .pretrain_data import Rows, build_rows, split_documents, trained_tokenizer
+from .pretrain_data import EMBEDDED_LICENSES, Rows, build_rows, split_documents, trained_tokenizer
 from .pretrain_objectives import build_collator, build_model
 
 logger = logging.getLogger(__name__)
@@ -200,7 +200,7 @@ def finish(
             model.save_pretrained(partial, state_dict=state_dict)
             trainer.processing_class.save_pretrained(partial)
             draw_curve(trainer, partial, metrics)
-            write_card(partial, model_args, data_args, objective_args, args, rows, metrics)
+            write_card(trainer, partial, model_args, data_args, objective_args, rows, metrics)
         trainer.save_metrics("all", metrics)
         trainer.save_state()
         print_results(output, metrics)
@@ -223,15 +223,16 @@ def draw_curve(trainer: PreTrainingTrainer, folder: Path, metrics: dict[str, flo
 
 
 def write_card(
+    trainer: PreTrainingTrainer,
     folder: Path,
     model_args: ModelArguments,
     data_args: DataArguments,
     objective_args: ObjectiveArguments,
-    args: PretrainingArguments,
     rows: Rows,
     metrics: dict[str, float],
 ) -> None:
     """Write the model card of the run."""
+    args = trainer.args
     training = {
         "objective": objective_args.objective,
         "mlm_probability": objective_args.mlm_probability,
@@ -245,10 +246,10 @@ def write_card(
         "seed": args.seed,
     }
     from_scratch = model_args.model_name_or_path is None
-    weights_license = model_args.license or (rows.description["license"] if from_scratch else None)
+    weights_license = model_args.license or (EMBEDDED_LICENSES.get(data_args.corpus or "") if from_scratch else None)
     write_model_card(
         folder,
-        family=model_args.family,
+        family=trainer.model.config.model_type,
         metrics=scores(metrics, "eval_"),
         initial_metrics=scores(metrics, "before_"),
         baselines=scores(metrics, "baseline_"),
@@ -257,7 +258,8 @@ def write_card(
         language=data_args.language or data_args.corpus or "en",
         license=weights_license or "unknown",
         base_model=model_args.model_name_or_path,
-        repo_id=args.hub_model_id,
+        repo_id=trainer.hub_model_id,
+        title=Path(args.output_dir).name,
         figure="loss_curve.png",
     )
 

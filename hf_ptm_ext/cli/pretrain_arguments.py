@@ -8,6 +8,8 @@ from typing import Any
 import yaml
 from transformers import HfArgumentParser, TrainingArguments
 
+from ..resources import resource
+
 OBJECTIVES = ("span", "mlm", "wwm")
 
 
@@ -143,14 +145,9 @@ def read_recipe(path: str) -> dict[str, Any]:
         ValueError: not a mapping, not parsable, or a key that is no argument.
         FileNotFoundError: no such file and no such recipe.
     """
-    from ..resources import resource_path
-
     file = Path(path)
-    if not file.exists():
-        try:
-            file = resource_path(f"configs/{path}")
-        except FileNotFoundError:
-            raise FileNotFoundError(f"No recipe {path}: neither a file nor one that comes with the package.") from None
+    if not file.is_file() and file.name == path:
+        file = resource("configs", path)
     text = file.read_text(encoding="utf-8")
     try:
         recipe = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)

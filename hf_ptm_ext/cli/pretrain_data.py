@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,12 @@ from ..data import (
     embedded_corpus_path,
     encode_documents,
     held_out_split,
+    jieba_segmenter,
     next_sentence_pairs,
     pretraining_dataset,
     special_tokens_of,
     train_wordpiece,
 )
-from ..data.segmentation import jieba_segmenter
 from ..data.streaming import MappedStream
 from ..metrics import UnigramBaseline
 from .pretrain_arguments import DataArguments, ObjectiveArguments
@@ -218,13 +219,13 @@ def describe_data(data: DataArguments, train_rows: int | None, evaluation: Any) 
     if data.dataset_name:
         name, license_name = data.dataset_name, data.data_license
     elif data.train_file:
-        name, license_name = ", ".join(data.train_file), data.data_license
+        name, license_name = ", ".join(Path(file).name for file in data.train_file), data.data_license
     else:
         name = f"the embedded {data.corpus} corpus of hf_ptm_ext"
         license_name = EMBEDDED_LICENSES[data.corpus or "en"]
     return {
         "name": name,
-        "license": license_name,
+        "license": license_name or "not stated",
         "train_rows": "a stream" if train_rows is None else train_rows,
         "eval_rows": len(evaluation) if evaluation is not None else 0,
         "max_seq_length": data.max_seq_length,

@@ -148,7 +148,7 @@ def build_collator(
         options["label_budget"] = 8 * math.ceil(labels / 8)
         options["pad_to_multiple_of"] = data.max_seq_length
     if objective.objective == "mlm":
-        return DataCollatorForMaskedLanguageModeling(**options)
+        return DataCollatorForMaskedLanguageModeling(budget="exact", **options)
     options["word_boundaries"] = "column" if objective.segmenter is not None else objective.word_boundaries
     if objective.objective == "wwm":
         return DataCollatorForWholeWordMasking(**options)

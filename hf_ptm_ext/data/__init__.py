@@ -7,6 +7,7 @@ from .map_style import pretraining_dataset
 from .packing import BlockPacker, RowPacker, pack_documents, pack_row
 from .piece_words import PieceWordIds
 from .readers import Document, FileDocuments, expand_files, read_documents
+from .segmentation import WordIds, jieba_segmenter
 from .sentence_pairs import SentencePair, next_sentence_pairs, truncate_pair
 from .sources import DatasetDocuments, DocumentSource, ListDocuments, as_document_source, dataset_documents
 from .splits import document_digest, held_out_split, is_held_out
@@ -28,6 +29,7 @@ __all__ = [
     "RowPacker",
     "SentencePair",
     "SpecialTokens",
+    "WordIds",
     "as_document_source",
     "dataset_documents",
     "document_digest",
@@ -38,6 +40,7 @@ __all__ = [
     "expand_files",
     "held_out_split",
     "is_held_out",
+    "jieba_segmenter",
     "next_sentence_pairs",
     "pack_documents",
     "pack_row",

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Every check of the project. Usage: bash scripts/test.sh [--slow] [further arguments of pytest]
+#   default   lint, format, synced copies, types, tests of the default tier, doctests
+#   --slow    the second tier of tests only
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source scripts/environment.sh dev
+export OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 HF_HUB_DISABLE_TELEMETRY=1
+workers="${TEST_WORKERS:-2}"
+if [ "${1:-}" = "--slow" ]; then
+  shift
+  exec pytest -m slow -n "$workers" --durations=15 "$@"
+fi
+ruff check .
+ruff format --check .
+python scripts/sync_copies.py --check
+mypy
+pytest -m "not slow" -n "$workers" --durations=15 tests "$@"
+pytest --doctest-modules -n "$workers" hf_ptm_ext
