@@ -47,8 +47,8 @@ class TrainingChecks(FamilyCase):
             for checkpointing in (False, True):
                 model = self.model(loss_head, hidden_dropout_prob=0.1).train()
                 if checkpointing:
-                    model.gradient_checkpointing_enable({"use_reentrant": reentrant})
-                    assert model.is_gradient_checkpointing
+                    model.activation_checkpointing_enable({"use_reentrant": reentrant})
+                    assert model.is_activation_checkpointing
                     model.enable_input_require_grads()
                 torch.manual_seed(0)
                 loss = model(**batch).loss
@@ -56,8 +56,8 @@ class TrainingChecks(FamilyCase):
                 results.append({"loss": loss, **{name: value.grad for name, value in model.named_parameters()}})
             for name, value in results[0].items():
                 assert_same(results[1][name], value, 1e-6, name)
-            model.gradient_checkpointing_disable()
-            assert not model.is_gradient_checkpointing
+            model.activation_checkpointing_disable()
+            assert not model.is_activation_checkpointing
 
     # ---- logits only where labels are ----
 
