@@ -52,8 +52,9 @@ def build_model(model: ModelArguments, data: DataArguments, objective: Objective
             for name in ("max_pair_targets", "sbo_loss_weight")
             if (value := getattr(objective, name)) is not None
         }
-        if objective.next_sentence_prediction:
-            fields["next_sentence_prediction"] = True
+        # Without next-sentence prediction nothing trains a pooler: the encoder has none, as the published ones.
+        fields["next_sentence_prediction"] = objective.next_sentence_prediction
+        fields["add_pooling_layer"] = objective.next_sentence_prediction
     if model.model_name_or_path is not None:
         source = {"revision": model.model_revision}
         if spans:

@@ -60,7 +60,7 @@ class PtmTrainer(Trainer):
         self._takes_target_counts = "target_counts" in inspect.signature(model.forward).parameters
         self._target_counts: dict[str, torch.Tensor] = {}
         self._term_sums: dict[str, torch.Tensor] = {}
-        self._terms_logged_at = 0
+        self._updates_since_log = 0
 
     # ---- exact means over an update ----
 
@@ -68,6 +68,7 @@ class PtmTrainer(Trainer):
         self, epoch_iterator: Iterator, num_batches: int, device: torch.device
     ) -> tuple[list, torch.Tensor | int | None]:
         batches, num_items_in_batch = super().get_batch_samples(epoch_iterator, num_batches, device)
+        self._updates_since_log += 1
         if self._takes_target_counts:
             self._target_counts = self._count_targets(batches, device)
         return batches, num_items_in_batch
@@ -112,12 +113,11 @@ class PtmTrainer(Trainer):
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """As upstream, with the mean of each loss term beside the training loss."""
         if "loss" in logs and self._term_sums:
-            updates = max(self.state.global_step - self._terms_logged_at, 1)
             for name in sorted(self._term_sums):
                 mean = self.accelerator.gather(self._term_sums[name].reshape(1)).mean()
-                logs[name] = round(mean.item() / updates, 6)
+                logs[name] = round(mean.item() / self._updates_since_log, 6)
             self._term_sums = {}
-            self._terms_logged_at = self.state.global_step
+            self._updates_since_log = 0
         super().log(logs, *args, **kwargs)
 
     # ---- pushes ----

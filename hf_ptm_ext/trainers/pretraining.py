@@ -115,6 +115,8 @@ class PreTrainingTrainer(PtmTrainer):
             batch_size=self._train_batch_size,
             collate_fn=self.data_collator,
             pin_memory=self.args.dataloader_pin_memory and torch.cuda.is_available(),
+            # A loader without one draws from the global generator, and a resumed run would drop other units.
+            generator=torch.Generator(),
         )
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> Any:

@@ -1,0 +1,99 @@
+"""A resumed run is the uninterrupted run: the same rows, the same masks, the same weights."""
+
+import json
+
+import pytest
+import torch
+from datasets import load_dataset
+
+from hf_ptm_ext.data import PretrainingStream, pretraining_dataset
+from hf_ptm_ext.trainers import last_complete_checkpoint
+from tests.trainers.runs import trainer
+
+
+def weights(run):
+    return {name: value.clone() for name, value in run.model.state_dict().items()}
+
+
+def logged(run):
+    return [
+        {name: entry[name] for name in ("step", "loss", "mlm_loss", "sbo_loss")}
+        for entry in run.state.log_history
+        if "loss" in entry
+    ]
+
+
+def assert_continues(folder, build, whole, stops, tokenizer):
+    """Run in pieces, a new Trainer and new data each time, and compare with the run in one piece."""
+    whole.train()
+    seen, losses, last = [], [], None
+    for stop in (*stops, None):
+        resume = str(last_complete_checkpoint(folder)) if seen else None
+        last = trainer(folder, build(), tokenizer, stop=stop)
+        last.train(resume_from_checkpoint=resume)
+        seen += last.seen
+        losses += logged(last)[len(losses) :]
+    assert seen == whole.seen
+    assert losses == logged(whole)
+    for name, value in weights(whole).items():
+        torch.testing.assert_close(last.model.state_dict()[name], value, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_stream_with_a_shuffle_buffer_resumes_twice(tmp_path, documents, tokenizer, packed):
+    def build():
+        return PretrainingStream(
+            documents, tokenizer, max_seq_length=32, packed=packed, shuffle_buffer_size=7, num_epochs=None
+        )
+
+    whole = trainer(tmp_path / "whole", build(), tokenizer)
+    assert_continues(tmp_path / "pieces", build, whole, stops=(2, 4), tokenizer=tokenizer)
+
+
+def test_one_line_documents_in_shards_resume_exactly(tmp_path, tokenizer):
+    """Case G14: 24 rows in 3 shards, a shuffle buffer of 6, 4 rows a step, checkpoints at steps 2 and 4."""
+    shards = []
+    for shard in range(3):
+        file = tmp_path / f"{shard}.jsonl"
+        lines = [json.dumps({"text": f"number {8 * shard + row} of the rows"}) for row in range(8)]
+        file.write_text("\n".join(lines), encoding="utf-8")
+        shards.append(str(file))
+
+    def build():
+        source = load_dataset("json", data_files=shards, split="train", streaming=True)
+        return PretrainingStream(source, tokenizer, max_seq_length=32, shuffle_buffer_size=6, num_epochs=None)
+
+    whole = trainer(tmp_path / "whole", build(), tokenizer)
+    assert_continues(tmp_path / "pieces", build, whole, stops=(2, 4), tokenizer=tokenizer)
+    rows = [tuple(token for token in row if token != tokenizer.pad_token_id) for step in whole.seen for row in step[1]]
+    assert len(rows) == 24
+    assert len(set(rows)) == 24, "each row comes exactly once in an epoch"
+
+
+def test_prepared_rows_resume_with_the_same_masks_across_epochs(tmp_path, documents, tokenizer):
+    rows = pretraining_dataset(documents[:3], tokenizer, max_seq_length=32).select(range(14))
+    whole = trainer(tmp_path / "whole", rows, tokenizer, max_steps=6)
+    assert_continues(tmp_path / "pieces", lambda: rows, whole, stops=(2, 4), tokenizer=tokenizer)
+
+
+def test_an_interrupted_checkpoint_is_passed_over(tmp_path, documents, tokenizer):
+    rows = pretraining_dataset(documents[:3], tokenizer, max_seq_length=32)
+    trainer(tmp_path, rows, tokenizer, max_steps=4).train()
+    (tmp_path / "checkpoint-4" / "trainer_state.json").write_text('{"epoch": 1', encoding="utf-8")
+    assert last_complete_checkpoint(tmp_path).name == "checkpoint-2"
+    (tmp_path / "checkpoint-2" / "trainer_state.json").unlink()
+    assert last_complete_checkpoint(tmp_path) is None
+
+
+def test_a_checkpoint_of_another_job_is_refused(tmp_path, documents, tokenizer):
+    rows = pretraining_dataset(documents[:3], tokenizer, max_seq_length=32)
+    trainer(tmp_path, rows, tokenizer, max_steps=2).train()
+    (tmp_path / "checkpoint-2" / "data_state_0.json").unlink()
+    with pytest.raises(ValueError, match=r"data_state_0\.json"):
+        trainer(tmp_path, rows, tokenizer, max_steps=4).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+
+
+def test_worker_processes_are_refused_with_a_resumable_stream(tmp_path, documents, tokenizer):
+    stream = PretrainingStream(documents, tokenizer, max_seq_length=32, num_epochs=None)
+    with pytest.raises(ValueError, match="dataloader_num_workers"):
+        trainer(tmp_path, stream, tokenizer, dataloader_num_workers=2)
