@@ -18,7 +18,7 @@ _COLLATORS = (
     "DataCollatorForWholeWordMasking",
 )
 # public name -> module that defines it
-_EXPORTS = {name: "hf_ptm_ext.collators" for name in _COLLATORS}
+_EXPORTS = dict.fromkeys(_COLLATORS, "hf_ptm_ext.collators")
 for _family in FAMILIES:
     _EXPORTS[_family.config] = _family.module("configuration")
     _EXPORTS.update(dict.fromkeys(_family.models.values(), _family.module("modeling")))

@@ -131,8 +131,9 @@ def build_rows(
     train_documents, eval_documents = documents
     add_words = word_adder(objective, tokenizer)
     if data.streaming:
+        # A source of its own: the stream starts where its source stands, and a tokenizer may have read the other.
         train: Any = PretrainingStream(
-            train_documents,
+            training_source(data),
             tokenizer,
             max_seq_length=data.max_seq_length,
             packed=data.pack_rows,

@@ -10,6 +10,7 @@ from ..collators import (
     DataCollatorForSpanMasking,
     DataCollatorForWholeWordMasking,
 )
+from ..models.canonical.loading_canonical import naming_damaged_weights
 from ..registration import FAMILIES
 from .pretrain_arguments import DataArguments, ModelArguments, ObjectiveArguments
 
@@ -62,7 +63,8 @@ def build_model(model: ModelArguments, data: DataArguments, objective: Objective
         else:
             cls = AutoModelForMaskedLM
             source["trust_remote_code"] = model.trust_remote_code
-        built = cls.from_pretrained(model.model_name_or_path, **source, **fields)
+        with naming_damaged_weights(model.model_name_or_path):
+            built = cls.from_pretrained(model.model_name_or_path, **source, **fields)
         if len(tokenizer) > built.config.vocab_size:
             built.resize_token_embeddings(len(tokenizer))
     else:

@@ -74,6 +74,11 @@ class CanonicalSelfAttention(nn.Module):
 
     def __init__(self, config, layer_idx: int):
         super().__init__()
+        if config.hidden_size % config.num_attention_heads:
+            raise ValueError(
+                f"`hidden_size` must be a multiple of `num_attention_heads`, got {config.hidden_size} and "
+                f"{config.num_attention_heads}."
+            )
         self.config = config
         self.layer_idx = layer_idx
         self.num_attention_heads = config.num_attention_heads

@@ -91,11 +91,6 @@ class SpanBertConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         super().__post_init__(**kwargs)
-        if self.hidden_size % self.num_attention_heads:
-            raise ValueError(
-                f"`hidden_size` must be a multiple of `num_attention_heads`, got {self.hidden_size} and "
-                f"{self.num_attention_heads}."
-            )
         if not -self.num_hidden_layers <= self.pair_target_layer < self.num_hidden_layers:
             raise ValueError(
                 f"`pair_target_layer` must be in [-{self.num_hidden_layers}, {self.num_hidden_layers}), the layers of "

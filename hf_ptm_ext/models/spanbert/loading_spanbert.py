@@ -1,11 +1,38 @@
 # Generated from models/canonical/loading_canonical.py by scripts/sync_copies.py; change that file.
 """Loading and saving shared by a family's models: older key names, refusal of foreign files, complete checkpoints."""
 
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from safetensors import SafetensorError
 from transformers.utils import logging
 
 logger = logging.get_logger(__name__)
+
+
+@contextmanager
+def naming_damaged_weights(source: Any) -> Iterator[None]:
+    """Context: the readers' errors about a damaged weights file become a ValueError that names the checkpoint.
+
+    Args:
+        source: the folder or Hub id that is being loaded.
+
+    Raises:
+        ValueError: the file is truncated, or a pickle of something other than tensors.
+    """
+    try:
+        yield
+    except (SafetensorError, pickle.UnpicklingError, EOFError, RuntimeError) as error:
+        if type(error) is RuntimeError and "PytorchStreamReader" not in str(error):
+            raise
+        reason = str(error).strip().split("\n")[0]
+        raise ValueError(
+            f"The weights of {source} cannot be read: the file is truncated or does not hold tensors ({reason}). "
+            "Download or copy it again. Files with other Python objects are refused, since loading them runs their "
+            "code."
+        ) from error
 
 
 class SpanBertLoading:
@@ -37,28 +64,30 @@ class SpanBertLoading:
             The model or, with `output_loading_info=True`, the model and the loading information.
 
         Raises:
-            ValueError: the file has none of the encoder's weights.
+            ValueError: the file has none of the encoder's weights, but others; or it is damaged or no weights file.
         """
         wants_info = kwargs.pop("output_loading_info", False)
         key_mapping = {**cls._legacy_keys, **(kwargs.pop("key_mapping", None) or {})}
-        model, info = super().from_pretrained(
-            pretrained_model_name_or_path, *args, key_mapping=key_mapping, output_loading_info=True, **kwargs
-        )
+        with naming_damaged_weights(pretrained_model_name_or_path):
+            model, info = super().from_pretrained(
+                pretrained_model_name_or_path, *args, key_mapping=key_mapping, output_loading_info=True, **kwargs
+            )
         # Saving writes today's names, whatever the file had.
         model._weight_conversions = []
-        model._check_loading(set(info["missing_keys"]), pretrained_model_name_or_path or "the state dict")
+        source = pretrained_model_name_or_path or "the state dict"
+        model._check_loading(set(info["missing_keys"]), set(info["unexpected_keys"]), source)
         return (model, info) if wants_info else model
 
-    def _check_loading(self: Any, missing: set[str], source: Any) -> None:
-        """Refuse a file without encoder weights and warn about prediction heads that it lacks."""
+    def _check_loading(self: Any, missing: set[str], unexpected: set[str], source: Any) -> None:
+        """Refuse a file of foreign names and warn about prediction heads that it lacks."""
         prefix = "" if self.base_model is self else f"{self.base_model_prefix}."
         encoder = [name for name, _ in self.named_parameters() if name.startswith(f"{prefix}encoder.")]
-        if encoder and missing.issuperset(encoder):
+        if encoder and missing.issuperset(encoder) and len(unexpected) > 1:
             raise ValueError(
-                f"No encoder weight of {type(self).__name__} was found in {source}: expected names like "
-                f"`{self.base_model_prefix}.{encoder[0].removeprefix(prefix)}`. Convert the checkpoint "
-                f"(`hf-ptm-ext convert {self.config.model_type}`) or pass `key_mapping={{pattern: replacement}}` for "
-                "its prefix."
+                f"No encoder weight of {type(self).__name__} was found in {source}: it has names like "
+                f"`{min(unexpected)}` instead of `{self.base_model_prefix}.{encoder[0].removeprefix(prefix)}`. "
+                f"Convert it (`hf-ptm-ext convert {self.config.model_type}`) or pass `key_mapping={{pattern: "
+                "replacement}` for its prefix."
             )
         self._fresh_heads = tuple(
             head for head in self._prediction_heads if any(name.startswith(f"{head}.") for name in missing)
