@@ -1,0 +1,45 @@
+"""The README's Python runs, its commands parse, its table is the program's."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from hf_ptm_ext.cli.pretrain_arguments import parse
+from hf_ptm_ext.systems import markdown_table
+
+README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def test_python_blocks_run_in_order(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for block in blocks("python"):
+        exec(compile(block, "README.md", "exec"), names)
+    assert names["output"].loss > 0
+    assert names["tagger"].num_labels == 5
+
+
+def commands():
+    lines = [line for block in blocks("bash") for line in block.splitlines()]
+    return [line.partition(" pretrain ")[2] for line in lines if " pretrain " in line]
+
+
+@pytest.mark.parametrize("command", commands())
+def test_pretrain_commands_parse(command):
+    assert parse(shlex.split(command))
+
+
+def test_scripts_named_in_the_readme_exist():
+    for name in re.findall(r"scripts/[\w/]+\.(?:sh|py|yaml)", README):
+        assert (Path(__file__).parents[1] / name).is_file(), name
+
+
+def test_the_systems_table_is_the_programs():
+    table = README.partition("<!-- systems -->")[2].partition("<!-- /systems -->")[0].strip()
+    assert table == markdown_table().strip()
