@@ -122,6 +122,11 @@ class PtmTrainer(Trainer):
 
     # ---- pushes ----
 
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """As upstream, unless the output folder has a card: upstream would write its own template over it."""
+        if not (Path(self.args.output_dir) / "README.md").is_file():
+            super().create_model_card(*args, **kwargs)
+
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Push with the code files; upstream copies weights and config only, so the auto_map would point nowhere."""
         if self.is_world_process_zero():

@@ -1,0 +1,40 @@
+"""The objectives learn on real text: each term leaves the unigram level, an ablated one does not."""
+
+import sys
+
+import pytest
+
+from tests.cli.jobs import read_metrics, run_process
+
+THREADS = {"OMP_NUM_THREADS": "1"}
+
+
+def learn(folder, recipe, *more):
+    words = ["-m", "hf_ptm_ext", "pretrain", recipe, "--output_dir", str(folder), "--disable_tqdm", "true", *more]
+    run_process(sys.executable, *words, "--eval_strategy", "no", "--save_strategy", "no", timeout=1500, **THREADS)
+    return read_metrics(folder)
+
+
+@pytest.mark.slow
+def test_the_quickstart_leaves_the_unigram_level(tmp_path):
+    metrics = learn(tmp_path / "out", "quickstart.yaml")
+    assert metrics["eval_mlm_loss"] <= metrics["baseline_mlm_loss"] - 0.2
+    assert metrics["eval_sbo_loss"] <= metrics["baseline_sbo_loss"] - 0.1
+    assert metrics["eval_mlm_accuracy"] >= 2 * metrics["baseline_mlm_accuracy"]
+
+
+@pytest.mark.slow
+def test_a_boundary_term_of_weight_zero_is_not_learnt(tmp_path):
+    short = ["--max_steps", "120", "--max_eval_rows", "128"]
+    learnt = learn(tmp_path / "with", "quickstart.yaml", *short)
+    ablated = learn(tmp_path / "without", "quickstart.yaml", *short, "--sbo_loss_weight", "0")
+    assert learnt["eval_sbo_loss"] < learnt["before_sbo_loss"] - 0.5
+    assert ablated["eval_sbo_loss"] > ablated["before_sbo_loss"] - 0.05
+    assert ablated["eval_mlm_loss"] < ablated["before_mlm_loss"] - 0.5
+
+
+@pytest.mark.slow
+def test_chinese_whole_words_are_learnt(tmp_path):
+    metrics = learn(tmp_path / "out", "wwm_zh.yaml", "--max_steps", "150", "--max_seq_length", "64")
+    assert metrics["eval_mlm_loss"] < metrics["before_mlm_loss"] - 1.0
+    assert metrics["eval_mlm_loss"] < metrics["baseline_mlm_loss"] + 0.1
