@@ -5,6 +5,8 @@ imported on first use.
 """
 
 import importlib
+import sys
+import warnings
 from typing import Any
 
 from .registration import FAMILIES, register
@@ -23,10 +25,21 @@ for _family in FAMILIES:
     _EXPORTS[_family.config] = _family.module("configuration")
     _EXPORTS.update(dict.fromkeys(_family.models.values(), _family.module("modeling")))
 
+# A public name that is to go -> what replaces it: it works and warns for one minor release, then leaves this table.
+_DEPRECATED: dict[str, str] = {}
+
 __all__ = ["__version__", *sorted(_EXPORTS)]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _DEPRECATED:
+        replacement = _DEPRECATED[name]
+        warnings.warn(
+            f"`{name}` leaves hf_ptm_ext in the next minor release; use `{replacement}`.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return getattr(sys.modules[__name__], replacement)
     if name not in _EXPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_EXPORTS[name]), name)

@@ -1,8 +1,8 @@
 """`hf-ptm-ext pretrain` as a script, for `accelerate launch` and for copying.
 
-    python scripts/run_pretraining.py quickstart.yaml
-    accelerate launch --num_processes 2 scripts/run_pretraining.py quickstart.yaml --output_dir outputs/two_processes
-    python scripts/run_pretraining.py --model_name_or_path google-bert/bert-base-cased --train_file "data/*.txt.gz"
+python scripts/run_pretraining.py quickstart.yaml
+accelerate launch --num_processes 2 scripts/run_pretraining.py quickstart.yaml --output_dir outputs/two_processes
+python scripts/run_pretraining.py --model_name_or_path google-bert/bert-base-cased --train_file "data/*.txt.gz"
 """
 
 import sys

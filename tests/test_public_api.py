@@ -97,5 +97,11 @@ def test_registration_works_in_any_order_and_imports_models_on_use(first, then):
     assert result.returncode == 0, result.stderr
 
 
+def test_a_name_that_is_to_go_warns_and_names_its_replacement(monkeypatch):
+    monkeypatch.setitem(hf_ptm_ext._DEPRECATED, "SpanBertEncoderConfig", "SpanBertConfig")
+    with pytest.warns(DeprecationWarning, match="SpanBertConfig"):
+        assert hf_ptm_ext.SpanBertEncoderConfig is hf_ptm_ext.SpanBertConfig
+
+
 if __name__ == "__main__":
     SNAPSHOT.write_text(json.dumps(current_api(), indent=2) + "\n", encoding="utf-8")

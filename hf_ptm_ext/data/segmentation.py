@@ -26,7 +26,7 @@ def jieba_segmenter() -> Segmenter:
         ImportError: If jieba is not installed.
 
     Example:
-        >>> jieba_segmenter()("武汉长江大桥")  # doctest: +SKIP
+        >>> jieba_segmenter()("武汉长江大桥")
         ['武汉', '长江大桥']
     """
     try:
