@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -117,6 +117,9 @@ class MaskingCollator(CallRandomness):
     pad_values: dict[str, int | float] = field(default_factory=dict)
     return_tensors: str = "pt"
     seed: int | None = None
+
+    # Columns that a collator reads and no model's forward names; `PtmTrainer` keeps them.
+    input_columns: ClassVar[tuple[str, ...]] = ("word_ids", "special_tokens_mask")
 
     def __post_init__(self) -> None:
         if self.tokenizer.mask_token is None or self.tokenizer.mask_token_id is None:

@@ -26,8 +26,8 @@ def jieba_segmenter() -> Segmenter:
         ImportError: If jieba is not installed.
 
     Example:
-        >>> jieba_segmenter()("武汉长江大桥")
-        ['武汉', '长江大桥']
+        >>> jieba_segmenter()("我来到北京清华大学")
+        ['我', '来到', '北京', '清华大学']
     """
     try:
         import jieba

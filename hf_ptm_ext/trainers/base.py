@@ -62,6 +62,13 @@ class PtmTrainer(Trainer):
         self._term_sums: dict[str, torch.Tensor] = {}
         self._updates_since_log = 0
 
+    def _set_signature_columns_if_needed(self) -> None:
+        """As upstream; the columns that the collator reads are not dropped either."""
+        super()._set_signature_columns_if_needed()
+        for name in getattr(self.data_collator, "input_columns", ()):
+            if name not in self._signature_columns:
+                self._signature_columns.append(name)
+
     # ---- exact means over an update ----
 
     def get_batch_samples(
