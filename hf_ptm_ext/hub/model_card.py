@@ -4,10 +4,11 @@ The front matter is made by `huggingface_hub`; what the Hub would check on a pus
 readers miss in cards of models with code of their own is checked here, before anything is sent.
 """
 
+import difflib
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -168,6 +169,43 @@ def validate_model_card(path: str | Path) -> None:
         raise ValueError(f"{path}: {' '.join(problems)}")
 
 
+def check_card_fields(
+    language: str | Sequence[str],
+    license: str,
+    *,
+    pipeline_tag: str = "fill-mask",
+    license_name: str | None = None,
+) -> None:
+    """Check the fields of a card that people write by hand, before there is a card: before a training, for instance.
+
+    Args:
+        language: language code, or several.
+        license: licence of the weights.
+        pipeline_tag: the task of the Hub's widget (default `"fill-mask"`).
+        license_name: name of the licence, needed if `license` is `"other"`.
+
+    Raises:
+        ValueError: a value is not one that the Hub knows; all such fields are named, each with its value and what is
+            allowed.
+
+    Example:
+        >>> check_card_fields("en", "apache-2.0")
+        >>> check_card_fields(["en", "klingon"], "mit")
+        Traceback (most recent call last):
+        ...
+        ValueError: `language` must be ISO 639 codes such as 'en' or 'zh', got 'klingon'.
+    """
+    front = {
+        "language": [language] if isinstance(language, str) else list(language),
+        "license": license,
+        "license_name": license_name,
+        "pipeline_tag": pipeline_tag,
+    }
+    problems = _field_problems(front)
+    if problems:
+        raise ValueError(" ".join(problems))
+
+
 def card_problems(text: str) -> list[str]:
     """What is wrong with a card: each problem is a sentence that names the field.
 
@@ -195,29 +233,49 @@ def card_problems(text: str) -> list[str]:
 
 
 def _front_problems(front: Mapping[str, Any]) -> list[str]:
-    problems = []
-    license = front.get("license")
-    if license not in LICENSES:
-        problems.append(
-            f"`license` must be one of the Hub's licence ids, got {license!r}; use 'other' with `license_name` for "
-            "one of your own."
-        )
-    elif license == "other" and not front.get("license_name"):
-        problems.append("`license_name` must be given when `license` is 'other'.")
-    if front.get("pipeline_tag") not in PIPELINE_TAGS:
-        problems.append(f"`pipeline_tag` must be a task of the Hub, got {front.get('pipeline_tag')!r}.")
+    problems = _field_problems(front)
     if front.get("library_name") != "transformers":
         problems.append(f"`library_name` must be 'transformers', got {front.get('library_name')!r}.")
-    languages = front.get("language")
-    languages = languages if isinstance(languages, list) else [languages]
-    # YAML reads a bare `no` (Norwegian) as false.
-    unknown = [code for code in languages if code not in LANGUAGES]
-    if unknown or not languages:
-        problems.append(f"`language` must be ISO 639 codes such as 'en' or 'zh', got {languages!r}.")
     tags = front.get("tags", [])
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
         problems.append(f"`tags` must be a list of words, got {tags!r}.")
     return problems
+
+
+def _field_problems(front: Mapping[str, Any]) -> list[str]:
+    """Problems of the fields that have a fixed vocabulary."""
+    problems = []
+    license = front.get("license")
+    if not _known(license, LICENSES):
+        problems.append(
+            f"`license` must be one of the Hub's licence ids{_alike(license, LICENSES)}, got {license!r}; use 'other' "
+            "with `license_name` for one of your own."
+        )
+    elif license == "other" and not front.get("license_name"):
+        problems.append("`license_name` must be given when `license` is 'other'.")
+    pipeline_tag = front.get("pipeline_tag")
+    if not _known(pipeline_tag, PIPELINE_TAGS):
+        problems.append(
+            f"`pipeline_tag` must be a task of the Hub{_alike(pipeline_tag, PIPELINE_TAGS)}, got {pipeline_tag!r}."
+        )
+    languages = front.get("language")
+    languages = languages if isinstance(languages, list) else [languages]
+    # YAML reads a bare `no` (Norwegian) as false.
+    unknown = [code for code in languages if not _known(code, LANGUAGES)]
+    if unknown or not languages:
+        got = ", ".join(map(repr, unknown)) or "none"
+        problems.append(f"`language` must be ISO 639 codes such as 'en' or 'zh', got {got}.")
+    return problems
+
+
+def _known(value: Any, words: Collection[str]) -> bool:
+    return isinstance(value, str) and value in words
+
+
+def _alike(value: Any, words: Collection[str]) -> str:
+    """Words that a mistyped one may have meant, for a message."""
+    close = difflib.get_close_matches(str(value), sorted(words), n=3)
+    return f" (such as {', '.join(close)})" if close else ""
 
 
 def _index_problems(front: Mapping[str, Any]) -> list[str]:
@@ -338,4 +396,4 @@ def _cell(value: Any) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-__all__ = ["card_problems", "validate_model_card", "write_model_card"]
+__all__ = ["card_problems", "check_card_fields", "validate_model_card", "write_model_card"]

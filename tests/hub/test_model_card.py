@@ -5,7 +5,7 @@ import re
 import pytest
 from huggingface_hub import ModelCard
 
-from hf_ptm_ext.hub.model_card import card_problems, validate_model_card, write_model_card
+from hf_ptm_ext.hub.model_card import card_problems, check_card_fields, validate_model_card, write_model_card
 
 ARGUMENTS = {
     "family": "spanbert",
@@ -157,3 +157,33 @@ def test_no_front_matter():
 def test_no_card(tmp_path):
     with pytest.raises(FileNotFoundError, match="no card"):
         validate_model_card(tmp_path)
+
+
+class TestFieldsBeforeThereIsACard:
+    @pytest.mark.parametrize(
+        ("arguments", "options"),
+        [
+            (("en", "apache-2.0"), {}),
+            ((["en", "zh"], "mit"), {"pipeline_tag": "feature-extraction"}),
+            (("zh", "other"), {"license_name": "mine"}),
+        ],
+    )
+    def test_good_ones_pass(self, arguments, options):
+        check_card_fields(*arguments, **options)
+
+    @pytest.mark.parametrize(
+        ("arguments", "options", "message"),
+        [
+            (("english", "mit"), {}, "`language` must be ISO 639 codes .* got 'english'"),
+            ((["en", None], "mit"), {}, "`language` .* got None"),
+            (([], "mit"), {}, "`language` .* got none"),
+            (("en", "apache-2"), {}, r"`license` must be .*apache-2\.0.* got 'apache-2'"),
+            (("en", ["mit"]), {}, r"`license` .* got \['mit'\]"),
+            (("en", "other"), {}, "`license_name` must be given"),
+            (("en", "mit"), {"pipeline_tag": "fill_mask"}, "`pipeline_tag` .*fill-mask.* got 'fill_mask'"),
+            (("english", "apache"), {}, "`license`.*`language`"),
+        ],
+    )
+    def test_wrong_ones_name_the_field_its_value_and_what_is_allowed(self, arguments, options, message):
+        with pytest.raises(ValueError, match=message):
+            check_card_fields(*arguments, **options)
