@@ -20,6 +20,7 @@ SHIPPED = [path for path in MODEL_FILES if path.parent.name != "canonical"]
 ALLOWED = {
     "version": set(),
     "resources": set(),
+    "json_files": set(),
     "systems": set(),
     "models": set(),
     "masking": set(),
@@ -32,8 +33,8 @@ ALLOWED = {
     "adapters": {"objectives", "trainers"},
     "compression": {"objectives", "trainers"},
     "trainers": {"objectives"},
-    "conversion": {"models"},
-    "hub": {"models", "resources", ""},
+    "conversion": {"models", "json_files"},
+    "hub": {"models", "resources", "json_files", ""},
 }
 FREE = {"", "__main__", "cli"}
 # Third parties that masking and objectives may import: arrays in, arrays out.

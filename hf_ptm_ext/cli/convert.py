@@ -14,7 +14,14 @@ SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the options of this sub-command."""
+    """Add the options of this sub-command.
+
+    Args:
+        subparsers: what `add_subparsers` gave.
+
+    Returns:
+        Its parser.
+    """
     parser = subparsers.add_parser("convert", help=COMMANDS["convert"], description=COMMANDS["convert"])
     parser.add_argument("family", choices=sorted(FAMILIES), help="the family of the checkpoint")
     parser.add_argument(
@@ -41,7 +48,18 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Convert, write and report."""
+    """Convert, write and report.
+
+    Args:
+        arguments: the parsed command line.
+
+    Returns:
+        The exit code, 0.
+
+    Raises:
+        ValueError: checkpoint, options and vocabulary do not fit together, or the target is no place for them.
+        OSError: a file cannot be read or written.
+    """
     from ..hub.folders import check_target, written_whole
 
     check_target(arguments.target, arguments.overwrite)
@@ -110,7 +128,7 @@ def _beside(source: Path, names: tuple[str, ...]) -> Path | None:
 
 def _options(arguments: argparse.Namespace, has_own: bool) -> dict[str, Any]:
     """The options in the config file; without one those inside the checkpoint must do."""
-    from ..conversion.files import read_json
+    from ..json_files import read_json
 
     path = arguments.config or _beside(arguments.source, CONFIG_NAMES)
     if path is not None:

@@ -10,7 +10,14 @@ from .tables import text_table
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the options of this sub-command."""
+    """Add the options of this sub-command.
+
+    Args:
+        subparsers: what `add_subparsers` gave.
+
+    Returns:
+        Its parser.
+    """
     parser = subparsers.add_parser("systems", help=COMMANDS["systems"], description=COMMANDS["systems"])
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON, with full class names")
@@ -19,7 +26,14 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the table."""
+    """Print the table.
+
+    Args:
+        arguments: the parsed command line.
+
+    Returns:
+        The exit code, 0.
+    """
     if arguments.json:
         print(json.dumps(systems_as_dicts(), indent=2, ensure_ascii=False))
     elif arguments.markdown:

@@ -10,6 +10,12 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         header: names of the columns.
         rows: cells, as many per row as there are columns.
 
+    Returns:
+        The lines, without a line break at the end.
+
+    Raises:
+        ValueError: a row has more or fewer cells than there are columns.
+
     Example:
         >>> print(text_table(["term", "value"], [["mlm", "3.21"]]))
         term  value

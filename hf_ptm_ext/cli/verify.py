@@ -10,15 +10,25 @@ HEADER = ("auto class", "loads as", "new heads", "max difference", "re-save")
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the options of this sub-command."""
+    """Add the options of this sub-command.
+
+    Args:
+        subparsers: what `add_subparsers` gave.
+
+    Returns:
+        Its parser.
+    """
     parser = subparsers.add_parser(
         "verify",
         help=COMMANDS["verify"],
-        description=f"{COMMANDS['verify'].capitalize()}. This runs the code files of the checkpoint.",
+        description=f"{COMMANDS['verify'].capitalize()}. This runs the code files of the checkpoint, which are listed "
+        "first. A folder whose code is that of the installed package needs no flag.",
     )
     parser.add_argument("source", help="a checkpoint's folder, or the id of a repository of the Hub")
     parser.add_argument(
-        "--trust-remote-code", action="store_true", help="run the code of a repository of the Hub; read it first"
+        "--trust-remote-code",
+        action="store_true",
+        help="run the code of a repository of the Hub, or of a folder that is not as installed; read it first",
     )
     parser.add_argument("--revision", help="branch, tag or commit of the repository (default: main)")
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds for the fresh process (default: 600)")
@@ -29,7 +39,14 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Verify and print the findings; 0 if all is well, 1 if not."""
+    """Verify and print the findings.
+
+    Args:
+        arguments: the parsed command line.
+
+    Returns:
+        The exit code: 0 if all is well, 1 if not.
+    """
     from ..hub.verify import verify
 
     found = verify(

@@ -6,7 +6,6 @@ that call.
 """
 
 import argparse
-import json
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +13,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import torch
+
+from ..json_files import read_json
 
 SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".npz")
 # The files that stand for a whole folder, in order of preference.
@@ -91,26 +92,6 @@ def weights_file(folder: Path) -> Path:
         names = ", ".join(path.name for path in found)
         raise ValueError(f"`source` must name one checkpoint, got the folder {folder} with {names}. Name the file.")
     return found[0]
-
-
-def read_json(path: str | Path) -> dict[str, Any]:
-    """Read a JSON object, such as a `config.json`.
-
-    Raises:
-        ValueError: the file is not valid UTF-8 JSON (the line is named), or not an object.
-        FileNotFoundError: there is no such file.
-    """
-    path = Path(path)
-    try:
-        with open(path, encoding="utf-8") as file:
-            value = json.load(file)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} must be UTF-8 text: {error}.") from error
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} must be JSON, line {error.lineno}: {error.msg}.") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} must hold a JSON object, got a {type(value).__name__}.")
-    return value
 
 
 def _read_shards(index: Path) -> Checkpoint:

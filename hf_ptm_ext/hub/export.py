@@ -9,12 +9,17 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from ..json_files import read_json
+
 MODELS = Path(__file__).resolve().parents[1] / "models"
 ENTRY_FILES = ("configuration", "modeling", "tokenization", "processing")
 
 
 def families() -> list[str]:
     """The `model_type` of every family of the package.
+
+    Returns:
+        The names, sorted.
 
     Example:
         >>> "spanbert" in families()
@@ -56,8 +61,15 @@ def full_auto_map(family: str) -> dict[str, Any]:
     Args:
         family: its `model_type`.
 
+    Returns:
+        Auto class -> `file.Class` in the checkpoint's folder.
+
     Raises:
         ValueError: the package has no such family.
+
+    Example:
+        >>> full_auto_map("spanbert")["AutoModelForMaskedLM"]
+        'modeling_spanbert.SpanBertForMaskedLM'
     """
     _check_family(family)
     module = importlib.import_module(f"hf_ptm_ext.models.{family}.configuration_{family}")
@@ -76,6 +88,15 @@ def finish_folder(folder: str | Path) -> list[str]:
     Raises:
         FileNotFoundError: there is no `config.json`.
         ValueError: it is not a JSON object.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "config.json"
+        ...     _ = path.write_text('{"model_type": "spanbert"}', encoding="utf-8")
+        ...     files = finish_folder(folder)
+        ...     "modeling_spanbert.py" in files, len(read_config(folder)["auto_map"])
+        (True, 8)
     """
     folder = Path(folder)
     config = read_config(folder)
@@ -95,6 +116,9 @@ def read_config(folder: str | Path) -> dict[str, Any]:
     Args:
         folder: the folder.
 
+    Returns:
+        The fields of the configuration.
+
     Raises:
         FileNotFoundError: the folder or the file does not exist.
         ValueError: the file is not a JSON object.
@@ -102,14 +126,7 @@ def read_config(folder: str | Path) -> dict[str, Any]:
     path = Path(folder) / "config.json"
     if not path.is_file():
         raise FileNotFoundError(f"{folder} is not a checkpoint: it has no config.json.")
-    with open(path, encoding="utf-8") as file:
-        try:
-            config = json.load(file)
-        except ValueError as error:
-            raise ValueError(f"{path} must be JSON: {error}.") from error
-    if not isinstance(config, dict):
-        raise ValueError(f"{path} must hold a JSON object, got a {type(config).__name__}.")
-    return config
+    return read_json(path)
 
 
 def _check_family(family: str) -> None:

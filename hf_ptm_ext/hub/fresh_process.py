@@ -148,8 +148,20 @@ def largest_difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> f
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of each code file of a folder."""
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("*.py"))}
+    """SHA-256 of each code file of a checkpoint's folder.
+
+    Args:
+        folder: the folder. Of its sub-folders only `custom_generate` is looked at, whose code generation runs.
+
+    Returns:
+        Path inside the folder -> digest, in the order of the paths.
+    """
+    files = sorted(path for pattern in ("*.py", "custom_generate/**/*.py") for path in folder.glob(pattern))
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+        if path.is_file()
+    }
 
 
 def tokenize(source: str, revision: str | None, trust_remote_code: bool) -> tuple[Any, list[int]]:
@@ -165,7 +177,7 @@ def check_auto_class(auto_class: str, job: Mapping[str, Any], folder: Path) -> d
 
     Args:
         auto_class: name of the auto class.
-        job: `source`, `revision`, and `has_tokenizer`.
+        job: `source`, `revision`, `trust_remote_code` and `has_tokenizer`.
         folder: where to write.
 
     Returns:
@@ -174,14 +186,15 @@ def check_auto_class(auto_class: str, job: Mapping[str, Any], folder: Path) -> d
     """
     from safetensors.torch import save_file
 
-    model, missing = load_filled(auto_class, job["source"], job["revision"], True)
+    trust = job["trust_remote_code"]
+    model, missing = load_filled(auto_class, job["source"], job["revision"], trust)
     outputs = outputs_of(model)
     save_file(outputs, folder / f"{auto_class}.safetensors")
     saved = folder / f"{auto_class}.saved"
     model.save_pretrained(saved)
     if job["has_tokenizer"]:
-        tokenize(job["source"], job["revision"], True)[0].save_pretrained(saved)
-    reloaded, still_missing = load_filled(auto_class, str(saved), None, True)
+        tokenize(job["source"], job["revision"], trust)[0].save_pretrained(saved)
+    reloaded, still_missing = load_filled(auto_class, str(saved), None, trust)
     if still_missing:
         raise ValueError(f"the re-saved copy lacks {', '.join(still_missing[:4])}")
     config = json.loads((saved / "config.json").read_text(encoding="utf-8"))
@@ -221,7 +234,7 @@ def main(job_file: str) -> None:
         write()
     if job["has_tokenizer"]:
         try:
-            tokenizer, ids = tokenize(job["source"], job["revision"], True)
+            tokenizer, ids = tokenize(job["source"], job["revision"], job["trust_remote_code"])
             report["AutoTokenizer"] = {"class_name": type(tokenizer).__name__, "ids": ids}
         except Exception as error:
             report["AutoTokenizer"] = {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"}

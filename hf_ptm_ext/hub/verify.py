@@ -4,9 +4,12 @@ The checkpoint is loaded through every auto class of its auto_map in a fresh pro
 its outputs are compared with those of the installed classes, it is re-saved, and the copy is loaded again. A head that
 the file lacks would be random: both processes give such weights the same values, made from their names, so that its
 code is compared too.
+
+Code is announced before it runs, and runs only where that was asked for: files that are byte for byte those of the
+installed package are ours, any other needs `trust_remote_code`. Nothing that a checkpoint takes from another
+repository is ever run.
 """
 
-import ast
 import hashlib
 import json
 import os
@@ -14,14 +17,15 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from . import fresh_process
-from .export import code_files, families, full_auto_map, read_config
+from .export import code_files, families, read_config
+from .static_checks import reads_code, static_problems
 
 # Auto classes whose entries are no models.
 NO_MODELS = ("AutoConfig", "AutoTokenizer", "AutoProcessor", "AutoFeatureExtractor", "AutoImageProcessor")
@@ -29,6 +33,7 @@ TOKENIZER_FILES = ("tokenizer_config.json", "tokenizer.json", "vocab.txt")
 # What is downloaded to verify a repository: no weights of other frameworks, no pictures.
 DOWNLOADED = ("*.json", "*.py", "*.safetensors", "*.bin", "*.txt", "*.model", "*.md")
 TOLERANCE = 1e-5
+AS_INSTALLED = "as installed"
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,8 @@ def verify(
 
     Args:
         source: a folder, or a Hub id.
-        trust_remote_code: needed for a Hub id, whose code comes from elsewhere (default False).
+        trust_remote_code: needed for a Hub id, and for a folder with any code file that is not, byte for byte, one of
+            the installed package (default False).
         revision: branch, tag or commit of a Hub id; it is resolved to a commit once, and only that commit is run.
         timeout: seconds that the fresh process may take (default 600).
         tolerance: largest difference of an output that passes (default 1e-5).
@@ -101,22 +107,33 @@ def verify(
 
     Raises:
         FileNotFoundError: the folder does not exist.
-        ValueError: a Hub id without `trust_remote_code`.
+        ValueError: `trust_remote_code` is needed and was not given; nothing was run.
+
+    Example:
+        >>> import tempfile
+        >>> from hf_ptm_ext import SpanBertConfig, SpanBertModel
+        >>> sizes = dict(vocab_size=60, hidden_size=32, num_hidden_layers=1, num_attention_heads=4)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     SpanBertModel(SpanBertConfig(**sizes)).save_pretrained(folder)
+        ...     (Path(folder) / "boundary_spanbert.py").unlink()
+        ...     print(verify(folder).problems)
+        ['boundary_spanbert.py is missing: another code file imports it.']
     """
     announce = announce or (lambda line: None)
     folder, commit = _fetch(str(source), trust_remote_code, revision)
     found = Verification(str(source), commit, fresh_process.digests(folder))
-    for line in _announcement(found):
+    remarks = _remarks(found.code)
+    for line in _announcement(found, remarks):
         announce(line)
     try:
         config = read_config(folder)
     except (FileNotFoundError, ValueError) as error:
         found.problems.append(str(error))
         return found
-    auto_map = config.get("auto_map") or {}
-    found.problems += _static_problems(folder, config, auto_map)
+    found.problems += static_problems(folder, config)
     if found.problems:
         return found
+    auto_map = config.get("auto_map") or {}
     auto_classes = [name for name in auto_map if name not in NO_MODELS] or _upstream_auto_classes(config)
     if not auto_classes:
         found.problems.append(
@@ -124,10 +141,13 @@ def verify(
             "own: without the package nothing can be loaded."
         )
         return found
+    _check_trust(found, remarks, trust_remote_code)
     job = {
         "source": str(folder.resolve()) if commit is None else str(source),
         "revision": commit,
         "auto_classes": auto_classes,
+        # A checkpoint that names no code needs none.
+        "trust_remote_code": reads_code(folder),
         "has_tokenizer": any((folder / name).is_file() for name in TOKENIZER_FILES),
     }
     with tempfile.TemporaryDirectory(prefix="hf-ptm-ext-verify-") as temporary:
@@ -177,47 +197,39 @@ def _fetch(source: str, trust_remote_code: bool, revision: str | None) -> tuple[
     return Path(snapshot_download(source, revision=commit, allow_patterns=list(DOWNLOADED))), commit
 
 
-def _announcement(found: Verification) -> list[str]:
-    lines = [f"source  {found.source}"]
-    if found.commit is not None:
-        lines.append(f"commit  {found.commit}")
+def _remarks(code: Mapping[str, str]) -> dict[str, str]:
+    """How each code file stands to the installed package."""
     installed = {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
         for family in families()
         for path in code_files(family)
     }
-    for name, digest in found.code.items():
+    remarks = {}
+    for name, digest in code.items():
         if name not in installed:
-            remark = "not in the installed package"
+            remarks[name] = "not in the installed package"
         else:
-            remark = "as installed" if installed[name] == digest else "differs from the installed package"
-        lines.append(f"code    {digest}  {name}  ({remark})")
+            remarks[name] = AS_INSTALLED if installed[name] == digest else "differs from the installed package"
+    return remarks
+
+
+def _announcement(found: Verification, remarks: Mapping[str, str]) -> list[str]:
+    lines = [f"source  {found.source}"]
+    if found.commit is not None:
+        lines.append(f"commit  {found.commit}")
+    lines += [f"code    {digest}  {name}  ({remarks[name]})" for name, digest in found.code.items()]
     if not found.code:
         lines.append("code    none")
     return lines
 
 
-def _static_problems(folder: Path, config: Mapping[str, Any], auto_map: Mapping[str, Any]) -> list[str]:
-    """What can be said without running anything."""
-    problems = []
-    if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
-        problems.append(f"{folder.name} has no weights: neither a .safetensors nor a .bin file.")
-    family = config.get("model_type")
-    if family in families():
-        lacking = [name for name in full_auto_map(family) if name not in auto_map]
-        if lacking:
-            problems.append(
-                f"The `auto_map` of config.json lacks {', '.join(lacking)}: `save_pretrained` of the installed "
-                "classes writes them all."
-            )
-    problems += _weight_problems(folder)
-    for auto_class, reference in auto_map.items():
-        for entry in [reference] if isinstance(reference, str) else [item for item in reference if item]:
-            problems += _entry_problems(folder, auto_class, entry)
-    for name in sorted({name for path in folder.glob("*.py") for name in _relative_imports(path)}):
-        if not (folder / f"{name}.py").is_file():
-            problems.append(f"{name}.py is missing: another code file imports it.")
-    return list(dict.fromkeys(problems))
+def _check_trust(found: Verification, remarks: Mapping[str, str], trust_remote_code: bool) -> None:
+    foreign = [f"{name} ({remark})" for name, remark in remarks.items() if remark != AS_INSTALLED]
+    if foreign and not trust_remote_code:
+        raise ValueError(
+            f"{found.source} has code files that are not those of the installed package, and verifying runs them: "
+            f"{', '.join(foreign)}. Read them, then pass `--trust-remote-code`. Nothing was run."
+        )
 
 
 def _upstream_auto_classes(config: Mapping[str, Any]) -> list[str]:
@@ -237,51 +249,6 @@ def _upstream_auto_classes(config: Mapping[str, Any]) -> list[str]:
             if any(item.__name__ in architectures for item in classes):
                 return ["AutoModel", name]
     return ["AutoModel"]
-
-
-def _weight_problems(folder: Path) -> list[str]:
-    """Files of weights that cannot be read, and tensors that are not finite."""
-    import torch
-    from safetensors import SafetensorError, safe_open
-
-    problems = []
-    for path in sorted(folder.glob("*.safetensors")):
-        try:
-            with safe_open(path, "pt") as file:
-                broken = [name for name in file.keys() if not torch.isfinite(file.get_tensor(name)).all()]  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
-            problems.append(f"{path.name} is damaged: {error}.")
-            continue
-        if broken:
-            problems.append(f"{path.name} has weights that are not finite: {', '.join(broken[:4])}.")
-    return problems
-
-
-def _entry_problems(folder: Path, auto_class: str, entry: str) -> list[str]:
-    if "--" in entry:
-        return [f"The `auto_map` takes {auto_class} from another repository ({entry}): such code is not run."]
-    module, _, name = entry.rpartition(".")
-    path = folder / f"{module}.py"
-    if not re.fullmatch(r"\w+", module) or not path.is_file():
-        return [f"{module}.py is missing: the `auto_map` names it for {auto_class}."]
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (SyntaxError, UnicodeDecodeError) as error:
-        return [f"{path.name} is not valid Python: {error}."]
-    if not any(isinstance(node, ast.ClassDef) and node.name == name for node in tree.body):
-        return [f"{path.name} has no class {name}, which the `auto_map` names for {auto_class}."]
-    return []
-
-
-def _relative_imports(path: Path) -> Iterable[str]:
-    """Modules that a file imports from its own folder."""
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (SyntaxError, UnicodeDecodeError):
-        return []
-    return [
-        node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module
-    ]
 
 
 def _run_fresh(job: Mapping[str, Any], folder: Path, timeout: float, found: Verification) -> dict[str, Any]:
@@ -365,7 +332,10 @@ def _result(
     heads, error = _missing_heads(installed, missing)
     if not type(installed).__module__.startswith("hf_ptm_ext." if auto_map else "transformers."):
         return AutoClassResult(auto_class, entry["class_name"], heads, error="the package has no class for it")
-    expected = fresh_process.outputs_of(installed)
+    try:
+        expected = fresh_process.outputs_of(installed)
+    except Exception as error:
+        return AutoClassResult(auto_class, entry["class_name"], heads, error=f"the installed class fails: {error}")
     difference = fresh_process.largest_difference(expected, load_file(outputs / f"{auto_class}.safetensors"))
     error = error or _resave_problem(entry, auto_map, code, folder)
     return AutoClassResult(auto_class, entry["class_name"], heads, difference, not error, error)
@@ -401,13 +371,13 @@ def _resave_problem(
     resaved = entry["resaved"]
     wanted = [
         "config.json",
-        *code,
+        *(name for name in code if "/" not in name),
         *(["tokenizer_config.json"] if (folder / "tokenizer_config.json").is_file() else []),
     ]
     lacking = [name for name in wanted if name not in resaved]
     if lacking:
         return f"the re-saved copy lacks {', '.join(lacking)}"
-    changed = [name for name, digest in code.items() if resaved[name] != digest]
+    changed = [name for name, digest in code.items() if resaved.get(name, digest) != digest]
     if changed:
         return f"the re-saved copy has another {', '.join(changed)}"
     lost = [
@@ -425,7 +395,11 @@ def _tokenizer_problems(entry: Mapping[str, Any] | None, folder: Path) -> list[s
         return ["AutoTokenizer: not reached in the fresh process."]
     if "error" in entry:
         return [f"AutoTokenizer: does not load in a fresh process: {entry['error']}"]
-    _, ids = fresh_process.tokenize(str(folder), None, False)
+    try:
+        _, ids = fresh_process.tokenize(str(folder), None, False)
+    except Exception as error:  # a class that the package has not, or files that it cannot read
+        message = " ".join(str(error).split())
+        return [f"AutoTokenizer: loads as {entry['class_name']}, but not with the installed classes: {message}"]
     if ids != entry["ids"]:
         return [f"AutoTokenizer: {entry['class_name']} gives other ids than the installed one for a fixed text."]
     return []

@@ -22,9 +22,23 @@ def folder(good, tmp_path):
     return shutil.copytree(good, tmp_path / "folder")
 
 
+def change_json(path, **changes):
+    content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    path.write_text(json.dumps({**content, **changes}), encoding="utf-8")
+
+
 def change_config(folder, **changes):
-    path = folder / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **changes}), encoding="utf-8")
+    change_json(folder / "config.json", **changes)
+
+
+def write_bert(folder):
+    from transformers import BertConfig, BertForMaskedLM
+
+    config = BertConfig(
+        vocab_size=149, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=64
+    )
+    BertForMaskedLM(config).save_pretrained(folder)
+    return folder
 
 
 def test_a_good_checkpoint_passes_and_its_code_is_shown_first(good, capsys):
@@ -45,7 +59,7 @@ def test_code_that_computes_something_else_is_found(folder, capsys):
     changed = changed.replace("outputs.last_hidden_state).unbind(-1)", "2 * outputs.last_hidden_state).unbind(-1)", 1)
     assert changed != code
     path.write_text(changed, encoding="utf-8")
-    assert cli.main(["verify", str(folder)]) == 1
+    assert cli.main(["verify", str(folder), "--trust-remote-code"]) == 1
     said = capsys.readouterr().out
     assert "modeling_spanbert.py  (differs from the installed package)" in said
     assert "FAILED  AutoModelForTokenClassification: does not load in a fresh process: ZeroDivisionError" in said
@@ -93,6 +107,54 @@ class TestWithoutRunningAnything:
         change_config(folder, auto_map={**auto_map, "AutoModel": entry})
         assert any(message in problem and "AutoModel" in problem for problem in verify(folder).problems)
 
+    @pytest.mark.parametrize("trust", [False, True])
+    @pytest.mark.parametrize(
+        ("file", "changes", "entry"),
+        [
+            ("tokenizer_config.json", {"auto_map": {"AutoTokenizer": ["{}", None]}}, "auto_map.AutoTokenizer"),
+            ("tokenizer_config.json", {"auto_map": {"AutoTokenizer": [None, "{}"]}}, "auto_map.AutoTokenizer"),
+            ("tokenizer_config.json", {"auto_map": ["{}", None]}, "auto_map"),
+            ("processor_config.json", {"auto_map": {"AutoProcessor": "{}"}}, "auto_map.AutoProcessor"),
+            ("preprocessor_config.json", {"auto_map": {"AutoImageProcessor": "{}"}}, "auto_map.AutoImageProcessor"),
+            ("config.json", {"text_config": {"auto_map": {"AutoModel": "{}"}}}, "auto_map.AutoModel"),
+            ("config.json", {"custom_pipelines": {"spans": {"impl": "{}"}}}, "custom_pipelines.spans"),
+            ("config.json", {"attn_implementation": "someone/kernel"}, "attn_implementation"),
+            ("adapter_config.json", {"base_model_name_or_path": "someone/else"}, "base_model_name_or_path"),
+        ],
+    )
+    def test_code_of_another_repository_is_refused_wherever_it_is_named(self, folder, file, changes, entry, trust):
+        changes = json.loads(json.dumps(changes).replace("{}", "someone/else--code.Class"))
+        change_json(folder / file, **changes)
+        problems = verify(folder, trust_remote_code=trust).problems
+        assert [p for p in problems if file in p and f"`{entry}`" in p and "such code is not run" in p], problems
+
+    def test_code_that_is_named_by_the_tokenizer_and_not_there(self, folder):
+        change_json(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["tokenization_x.X", None]})
+        assert any("tokenization_x.py is missing" in problem for problem in verify(folder).problems)
+
+    @pytest.mark.parametrize("content", ["{", "[]"])
+    def test_a_configuration_that_cannot_be_read(self, folder, content):
+        (folder / "tokenizer_config.json").write_text(content, encoding="utf-8")
+        assert any("tokenizer_config.json must hold a JSON object" in problem for problem in verify(folder).problems)
+
+    def test_an_auto_map_that_is_none(self, folder):
+        change_config(folder, auto_map=["modeling_spanbert.SpanBertModel"])
+        assert any("`auto_map` of config.json must map" in problem for problem in verify(folder).problems)
+
+    @pytest.mark.parametrize("name", ["modeling_spanbert.py", "more.py", "custom_generate/generate.py"])
+    def test_code_that_is_not_as_installed_needs_trust(self, folder, name, capsys):
+        """It is listed first, and nothing is run."""
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        with open(path, "a", encoding="utf-8") as file:
+            file.write("\n# changed\n")
+        assert cli.main(["verify", str(folder)]) == 2
+        said = capsys.readouterr()
+        remark = "differs from" if "spanbert" in name else "not in"
+        assert f"{name}  ({remark} the installed package)" in said.out
+        assert f"{name} ({remark} the installed package)" in said.err
+        assert "--trust-remote-code" in said.err
+
     def test_weights_cut_short(self, folder):
         path = folder / "model.safetensors"
         path.write_bytes(path.read_bytes()[:-100])
@@ -132,6 +194,57 @@ def test_it_ends_in_time(good):
     assert any("did not finish within 0.2 s" in problem for problem in found.problems)
 
 
+TOKENIZER_CODE = """
+from pathlib import Path
+
+from transformers import PreTrainedTokenizer
+
+
+class OwnTokenizer(PreTrainedTokenizer):
+    vocab_files_names = {"vocab_file": "own.words"}
+
+    def __init__(self, vocab_file, **options):
+        self.words = Path(vocab_file).read_text(encoding="utf-8").split()
+        super().__init__(unk_token="[UNK]", **options)
+
+    @property
+    def vocab_size(self):
+        return len(self.words)
+
+    def get_vocab(self):
+        return {word: number for number, word in enumerate(self.words)}
+
+    def _tokenize(self, text):
+        return text.split()
+
+    def _convert_token_to_id(self, token):
+        return self.get_vocab().get(token, 0)
+
+    def _convert_id_to_token(self, index):
+        return self.words[index]
+
+    def save_vocabulary(self, save_directory, filename_prefix=None):
+        path = Path(save_directory) / "own.words"
+        path.write_text(" ".join(self.words), encoding="utf-8")
+        return (str(path),)
+"""
+
+
+def test_a_tokenizer_with_code_of_its_own_is_a_finding(tmp_path):
+    """It runs where that was asked for; the installed package has no class to compare it with."""
+    folder = write_bert(tmp_path / "bert")
+    (folder / "own.words").write_text("[UNK] the light was seen", encoding="utf-8")
+    (folder / "tokenization_own.py").write_text(TOKENIZER_CODE, encoding="utf-8")
+    change_json(
+        folder / "tokenizer_config.json",
+        auto_map={"AutoTokenizer": ["tokenization_own.OwnTokenizer", None]},
+        tokenizer_class="OwnTokenizer",
+    )
+    problems = verify(folder, trust_remote_code=True).problems
+    assert len(problems) == 1
+    assert "AutoTokenizer: loads as OwnTokenizer, but not with the installed classes" in problems[0]
+
+
 @pytest.mark.slow
 def test_encoder_weights_that_are_missing_are_named(folder):
     tensors = load_file(folder / "model.safetensors")
@@ -162,18 +275,12 @@ def test_code_that_needs_the_package_is_found(folder):
     path = folder / "modeling_spanbert.py"
     code = path.read_text(encoding="utf-8")
     path.write_text(code.replace("import torch\n", "import hf_ptm_ext.version\nimport torch\n", 1), encoding="utf-8")
-    problems = verify(folder).problems
+    problems = verify(folder, trust_remote_code=True).problems
     assert any("hf_ptm_ext" in problem for problem in problems)
 
 
 @pytest.mark.slow
 def test_a_checkpoint_of_transformers_own_needs_no_code(tmp_path):
-    from transformers import BertConfig, BertForMaskedLM
-
-    config = BertConfig(
-        vocab_size=60, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=64
-    )
-    BertForMaskedLM(config).save_pretrained(tmp_path / "bert")
-    found = verify(tmp_path / "bert")
+    found = verify(write_bert(tmp_path / "bert"))
     assert found.ok, found.problems
     assert [result.class_name for result in found.results] == ["BertModel", "BertForMaskedLM"]
