@@ -21,6 +21,7 @@ from ..masking import (
     candidate_mask,
     check_fate,
     check_probability,
+    check_sequences,
     fixed_label_positions,
     replace_tokens,
     segment_index,
@@ -149,11 +150,14 @@ class MaskingCollator(CallRandomness):
 
         Returns:
             `input_ids`, `attention_mask` (left out for packed rows that came without one), `labels` (-100 = ignored)
-            and every other column, padded or stacked. `special_tokens_mask`, `offset_mapping` and, where words are
+            and every other column of numbers, padded or stacked; a column of text is refused, because a model would
+            get it as an argument that it has not. `special_tokens_mask`, `offset_mapping` and, where words are
             used, `word_ids` are consumed; a `labels` column that came in is replaced.
 
         Raises:
-            ValueError: If a column cannot be padded, a needed column is missing, or a row has more labels than slots.
+            TypeError: If `input_ids` are no rows of integers.
+            ValueError: If a column cannot be padded, a needed column is missing, `sequence_ids` tear a sequence apart,
+                or a row has more labels than slots.
         """
         kind = self.return_tensors if return_tensors is None else return_tensors
         check_choice("return_tensors", kind, ("pt", "np"))
@@ -238,6 +242,13 @@ class MaskingCollator(CallRandomness):
             batch[name] = place(name, values, 0)
 
         sequence_ids = batch.get("sequence_ids")
+        if sequence_ids is not None:
+            if sequence_ids.shape != input_ids.shape or sequence_ids.dtype.kind != "i":
+                raise ValueError(
+                    f"`sequence_ids` must have one integer per token, got shape {sequence_ids.shape}, type "
+                    f"{sequence_ids.dtype} for {input_ids.shape} ids."
+                )
+            check_sequences(sequence_ids)
         if mask_rows is None and sequence_ids is not None:
             text = sequence_ids > 0
         else:

@@ -7,6 +7,7 @@ long as the row's `input_ids`; it is padded to the common width. Any other colum
 
 from __future__ import annotations
 
+from array import array as int_array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -99,12 +100,7 @@ def place_ids(rows: Sequence[Any], lengths: Sequence[int], width: int, pad: int,
         if not length:
             continue
         if isinstance(row, list):
-            if not isinstance(row[0], int | np.integer):
-                raise TypeError(
-                    f"`input_ids` must be rows of integers, got {type(row[0]).__name__} in row {index}. "
-                    "Pass one list of token ids per feature."
-                )
-            values = np.fromiter(row, dtype=np.int64, count=length)
+            values = _ids_of_list(row, index)
         else:
             values = to_array(row)
             if values.ndim != 1 or values.dtype.kind not in "iu":
@@ -157,23 +153,42 @@ def place_column(
             )
     arrays = [_numeric(name, row) for row in rows]
     per_token = all(array.ndim and len(array) == length for array, length in zip(arrays, lengths, strict=True))
-    shapes = {array.shape[1:] if per_token else array.shape for array in arrays}
+    # An empty list says neither how wide its entries would be nor of which type.
+    telling = [array for array in arrays if array.size or not per_token] or arrays[:1]
+    shapes = {array.shape[1:] if per_token else array.shape for array in telling}
     if len(shapes) > 1:
         raise ValueError(
             f"`{name}` must have one entry per token or one shape in all rows, got shapes "
             f"{sorted({array.shape for array in arrays})} for rows of {sorted(set(lengths))} tokens. Fix or remove "
             "the column."
         )
-    dtype = np.result_type(*arrays)
+    # Integers beside floats are floats of the same width as floats alone.
+    dtype = np.float32 if any(array.dtype.kind == "f" for array in telling) else np.result_type(*telling)
     if not per_token:
         return np.stack(arrays).astype(dtype, copy=False)
     placed = np.full((len(rows), width, *shapes.pop()), pad, dtype=dtype)
     for index, array in enumerate(arrays):
+        if not array.size:
+            continue
         if left:
             placed[index, width - len(array) :] = array
         else:
             placed[index, : len(array)] = array
     return placed
+
+
+def _ids_of_list(row: list[Any], index: int) -> np.ndarray:
+    """A list of token ids as an array; `array.array` takes what is an integer and refuses floats and strings."""
+    try:
+        if type(row[0]) is bool:
+            raise TypeError("got bool")
+        return np.frombuffer(int_array("q", row), dtype=np.int64)
+    except (TypeError, OverflowError) as error:
+        wrong = next((value for value in row if isinstance(value, bool) or not hasattr(value, "__index__")), row[0])
+        raise TypeError(
+            f"`input_ids` must be rows of integers, got {wrong!r} ({type(wrong).__name__}) in row {index}. Pass one "
+            "list of token ids per feature."
+        ) from error
 
 
 def _place_small(

@@ -8,7 +8,7 @@ that the caller passes; nothing here knows a tokenizer. The usual order of calls
 
 from ._checks import check_probability
 from .budget import bert_budget, span_budget
-from .candidates import block_starts, candidate_mask, sequence_groups
+from .candidates import block_starts, candidate_mask, check_sequences, sequence_groups
 from .label_positions import fixed_label_positions
 from .order import rank_within_groups, shuffled_within_groups
 from .pairs import boundary_pairs, pack_pairs
@@ -41,6 +41,7 @@ __all__ = [
     "candidate_mask",
     "check_fate",
     "check_probability",
+    "check_sequences",
     "count_tokens",
     "cover",
     "cover_chosen",

@@ -77,6 +77,47 @@ def block_starts(candidates: np.ndarray, sequence_ids: np.ndarray | None = None)
     return first_positions(candidates, sequence_ids != previous(sequence_ids, 0))
 
 
+def check_sequences(sequence_ids: np.ndarray) -> None:
+    """Raise unless every packed sequence is one run of neighbouring positions.
+
+    A block-diagonal mask would let the pieces of a torn sequence see each other, kernels of variable length would not,
+    and the budget would count them as one. Padding may be anywhere.
+
+    Args:
+        sequence_ids: int `(batch, seq_len)`, number of the packed sequence of each token, 0 = padding.
+
+    Raises:
+        ValueError: If a sequence id is negative, or comes back after another sequence or padding; the row is named.
+
+    Example:
+        >>> check_sequences(np.array([[1, 1, 2, 0], [0, 1, 2, 2]]))
+        >>> check_sequences(np.array([[1, 1, 2, 2, 1, 1]]))
+        Traceback (most recent call last):
+        ...
+        ValueError: `sequence_ids` must number each sequence in one run, got sequence 1 in two places in row 0. ...
+    """
+    if not sequence_ids.size:
+        return
+    if sequence_ids.min() < 0:
+        raise ValueError(
+            f"`sequence_ids` must be 1..S with 0 for padding, got {sequence_ids.min()}. Use 0 for padding."
+        )
+    changes = sequence_ids != previous(sequence_ids, 0)
+    row, column = np.nonzero(changes & (sequence_ids > 0))
+    begun = sequence_ids[row, column]
+    # Usually the runs of a row count up; only where they do not is it worth asking whether an id comes back.
+    if not ((np.diff(row) == 0) & (np.diff(begun) <= 0)).any():
+        return
+    order = np.lexsort((begun, row))
+    twice = (np.diff(row[order]) == 0) & (np.diff(begun[order]) == 0)
+    if twice.any():
+        at = order[int(twice.argmax())]
+        raise ValueError(
+            f"`sequence_ids` must number each sequence in one run, got sequence {begun[at]} in two places in row "
+            f"{row[at]}. Give each sequence of a row its own number, and keep its tokens together."
+        )
+
+
 def sequence_groups(shape: tuple[int, int], sequence_ids: np.ndarray | None = None) -> tuple[np.ndarray, int]:
     """Number the sequences of a batch: a row is one sequence, a packed row holds several.
 

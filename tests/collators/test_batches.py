@@ -174,6 +174,13 @@ def test_ids_of_another_tokenizer_are_named(collator_class, wordpiece):
         collator_class(wordpiece)([])
 
 
+@pytest.mark.parametrize("row", [[2, 45.7, 3], [2.0, 3.0], [True, False], [2, "a"], [2, None], [2, 2**70]])
+def test_what_is_no_id_is_refused_and_never_rounded(collator_class, wordpiece, row):
+    for form in (row, np.array(row)):
+        with pytest.raises(TypeError, match="`input_ids` must be rows of integers"):
+            collator_class(wordpiece)([[CLS, 5, SEP], form])
+
+
 def test_degenerate_rows(collator_class, wordpiece):
     rows = [[], [CLS], [CLS, SEP], [CLS, 5, SEP], [PAD, PAD]]
     for _ in range(10):
@@ -216,6 +223,22 @@ class TestPackedRows:
             assert selected[:5].sum() == 2  # round(5 * 0.4)
             assert selected[5:].sum() == 2  # round(4 * 0.4)
 
+    @pytest.mark.parametrize("torn", [[1, 1, 2, 2, 1, 1], [1, 1, 0, 0, 1, 1], [2, 1, 1, 2, 0, 0], [0, 3, 1, 2, 3, 0]])
+    def test_a_sequence_in_two_places_is_refused_and_its_row_named(self, collator_class, wordpiece, torn):
+        rows = [{"input_ids": [5, 6, 7, 8, 9, 5], "sequence_ids": ids} for ids in ([1, 1, 1, 2, 2, 0], torn)]
+        with pytest.raises(ValueError, match=r"`sequence_ids` must number .* in two places in row 1"):
+            collator_class(wordpiece)(rows)
+
+    @pytest.mark.parametrize("whole", [[0, 0, 1, 1, 2, 2], [2, 2, 1, 1, 0, 0], [1, 1, 0, 2, 2, 0], [0] * 6, [5] * 6])
+    def test_padding_and_numbers_may_be_anywhere(self, collator_class, wordpiece, whole):
+        row = {"input_ids": [5, 6, 7, 8, 9, 5], "sequence_ids": whole}
+        assert collator_class(wordpiece)([row, row])["sequence_ids"].tolist() == [whole, whole]
+
+    @pytest.mark.parametrize("wrong", [[1, 1, -1, 0], [1.0, 1.0, 2.0, 0.0], 1])
+    def test_what_is_no_number_of_a_sequence(self, collator_class, wordpiece, wrong):
+        with pytest.raises(ValueError, match="`sequence_ids`"):
+            collator_class(wordpiece)([{"input_ids": [5, 6, 7, 0], "sequence_ids": wrong}])
+
     def test_spans_stay_in_their_sequence(self, wordpiece):
         row = {"input_ids": [5, 6, 7, 8] * 5, "sequence_ids": [1] * 10 + [2] * 10}
         collator = DataCollatorForSpanMasking(wordpiece, mlm_probability=0.3, seed=0)
@@ -252,3 +275,25 @@ def test_vectors_per_token_and_floats(collator_class, wordpiece):
     assert batch["embeds"].shape == (2, 3, 2)
     assert batch["embeds"].dtype == batch["score"].dtype == torch.float32
     assert batch["embeds"][1, 2].tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("second", "third"),
+    [([], [1, 2, 3]), ([], [0.5, 1.5, 2.5]), ([1.0], [2, 3, 4])],
+    ids=["empty", "empty among floats", "whole numbers"],
+)
+def test_a_column_of_floats_is_of_one_type(collator_class, wordpiece, second, third):
+    """Whatever its other rows look like: float32, as models take it."""
+    rows = [[CLS, 5, SEP], [CLS][: len(second)], [CLS, 6, SEP]]
+    scores = [[0.5, 0.25, 1.0], second, third]
+    batch = collator_class(wordpiece)(
+        [{"input_ids": ids, "score": score} for ids, score in zip(rows, scores, strict=True)]
+    )
+    assert batch["score"].dtype == torch.float32
+    assert batch["score"].tolist() == [[0.5, 0.25, 1.0], second + [0.0] * (3 - len(second)), third]
+
+
+def test_vectors_beside_an_empty_row(collator_class, wordpiece):
+    rows = [{"input_ids": [], "embeds": []}, {"input_ids": [CLS, SEP], "embeds": [[0.5, 1.0]] * 2}]
+    batch = collator_class(wordpiece)(rows)
+    assert batch["embeds"].tolist() == [[[0.0, 0.0]] * 2, [[0.5, 1.0]] * 2]

@@ -1,5 +1,7 @@
 """What must hold for any input: budgets, disjoint spans, untouched specials, shared fates."""
 
+from itertools import groupby
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,6 +16,7 @@ from hf_ptm_ext.masking import (
     block_starts,
     boundary_pairs,
     candidate_mask,
+    check_sequences,
     cover,
     exact_tokens,
     exact_units,
@@ -221,3 +224,16 @@ def test_impossible_input_is_named(call, message):
 def test_label_positions_beyond_a_short_row_point_at_an_unlabelled_position():
     positions = fixed_label_positions(np.array([[-100, 7, 8]]), 5)
     assert positions.tolist() == [[1, 2, 0, 0, 0]]
+
+
+@given(st.lists(st.lists(st.integers(0, 4), min_size=6, max_size=6), min_size=1, max_size=4))
+@settings(deadline=None)
+def test_a_torn_sequence_is_found_exactly_where_there_is_one(rows):
+    runs = [[number for number, _ in groupby(row) if number] for row in rows]
+    torn = [index for index, row in enumerate(runs) if len(set(row)) < len(row)]
+    if not torn:
+        check_sequences(np.array(rows))
+        return
+    with pytest.raises(ValueError, match="in two places") as raised:
+        check_sequences(np.array(rows))
+    assert any(f"in row {index}." in str(raised.value) for index in torn)
