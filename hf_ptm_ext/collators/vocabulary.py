@@ -28,18 +28,9 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from ..data.unspaced_scripts import is_unspaced
+
 _BYTE_TOKEN = re.compile(r"^<0x([0-9A-Fa-f]{2})>$")
-# Blocks of scripts written without spaces between words, as (first, last) code points.
-_UNSPACED = (
-    (0x0E00, 0x0EFF),  # Thai, Lao
-    (0x1000, 0x109F),  # Burmese
-    (0x1780, 0x17FF),  # Khmer
-    (0x3040, 0x30FF),  # Hiragana, Katakana
-    (0x3400, 0x4DBF),  # Han extension A
-    (0x4E00, 0x9FFF),  # Han
-    (0xF900, 0xFAFF),  # Han compatibility
-    (0x20000, 0x2FA1F),  # Han extensions B to F
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +100,7 @@ def vocabulary_tables(tokenizer: PreTrainedTokenizerBase) -> VocabularyTables:
             continue
         if index in added:  # matched as a whole before the model cuts words: a unit of its own
             ends[index] = True
-            unspaced[index] = _is_unspaced(piece[:1])
+            unspaced[index] = is_unspaced(piece[:1])
             continue
         shape = _piece_shape(piece, style, prefix)
         continues[index], ends[index], unspaced[index] = shape
@@ -198,20 +189,20 @@ def _piece_shape(piece: str, style: str | None, prefix: str) -> tuple[bool, bool
     """(continues the word before, ends its word, begins with a script without spaces) of one piece."""
     if style == "wordpiece":
         continues = piece.startswith(prefix) and len(piece) > len(prefix)
-        return continues, False, _is_unspaced(piece[len(prefix) :][:1] if continues else piece[:1])
+        return continues, False, is_unspaced(piece[len(prefix) :][:1] if continues else piece[:1])
     if style in ("word_end", "word_inside"):
         suffix = "</w>" if style == "word_end" else "@@"
         marked = piece.endswith(suffix) and len(piece) > len(suffix)
         body = piece[: -len(suffix)] if marked else piece
         over = marked if style == "word_end" else not marked
         only = _is_punctuation_only(body)
-        return not _begins_unit(body), over or only, _is_unspaced(body[:1])
+        return not _begins_unit(body), over or only, is_unspaced(body[:1])
     if style == "byte_level":
         raw = _byte_level_bytes(piece)
         text = raw.decode("utf-8", errors="ignore")
         opens = raw[:1] == b" "
         # A piece may hold only the first bytes of a character; the lead byte then tells the script.
-        unspaced = _is_unspaced(text.strip()[:1]) or _leads_unspaced(raw.lstrip()[:2], text.strip())
+        unspaced = is_unspaced(text.strip()[:1]) or _leads_unspaced(raw.lstrip()[:2], text.strip())
         starts = opens or unspaced or (_begins_unit(text) and not _is_continuation_byte(raw))
         breaks_line = text.isspace() and bool(text.strip(" "))
         return not starts, _is_punctuation_only(text.strip()) or breaks_line, unspaced
@@ -223,14 +214,14 @@ def _piece_shape(piece: str, style: str | None, prefix: str) -> tuple[bool, bool
             return not unspaced, False, unspaced
         opens = piece.startswith("▁")
         body = piece.lstrip("▁")
-        unspaced = _is_unspaced(body[:1])
+        unspaced = is_unspaced(body[:1])
         return not (opens or _begins_unit(body)), _is_punctuation_only(body), unspaced
-    return False, False, _is_unspaced(piece[:1])
+    return False, False, is_unspaced(piece[:1])
 
 
 def _begins_unit(text: str) -> bool:
     """Whether a piece without a space mark still starts a unit: punctuation, white space, a script without spaces."""
-    return bool(text) and (_is_punctuation(text[0]) or text[0].isspace() or _is_unspaced(text[0]))
+    return bool(text) and (_is_punctuation(text[0]) or text[0].isspace() or is_unspaced(text[0]))
 
 
 def _is_punctuation_only(text: str) -> bool:
@@ -243,11 +234,6 @@ def _is_punctuation(char: str) -> bool:
     if 33 <= code <= 47 or 58 <= code <= 64 or 91 <= code <= 96 or 123 <= code <= 126:
         return True
     return unicodedata.category(char).startswith("P")
-
-
-def _is_unspaced(char: str) -> bool:
-    """Whether a character belongs to a script written without spaces."""
-    return bool(char) and any(first <= ord(char) <= last for first, last in _UNSPACED)
 
 
 def _is_continuation_byte(raw: bytes) -> bool:

@@ -1,13 +1,15 @@
 """Words for rows that are token ids already: segment the text that the pieces spell.
 
 Packed rows have lost their text, and with it the offsets that `WordIds` aligns by. The pieces of a WordPiece tokenizer
-still spell it: Chinese characters stand alone, other words are a start piece and its "##" continuations.
+still spell it: Chinese characters stand alone, other words are a start piece and its "##" continuations. Between words
+of scripts that have spaces, Korean included, there is a space again.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from .segmentation import NO_WORD, Segmenter, word_ids_from_offsets
+from .unspaced_scripts import is_spaced_letter
 
 UNKNOWN_CHARACTER = "□"  # one character, no letter of any script: no segmenter joins it to its neighbours
 
@@ -19,6 +21,9 @@ class PieceWordIds:
         tokenizer: a WordPiece tokenizer ("##" marks continuations).
         segmenter: function from a text to the list of its words, such as `jieba_segmenter()`.
 
+    Raises:
+        ValueError: the tokenizer is no WordPiece tokenizer, or, in a call, a word of the segmenter is not in the text.
+
     Example:
         >>> from transformers import BertTokenizer
         >>> vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "武": 5, "汉": 6, "是": 7, "ok": 8}
@@ -28,6 +33,7 @@ class PieceWordIds:
     """
 
     def __init__(self, tokenizer: Any, segmenter: Segmenter):
+        _check_wordpiece(tokenizer)
         self.segmenter = segmenter
         self._pieces = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
         self._separators = {
@@ -36,7 +42,14 @@ class PieceWordIds:
         self._unknown = tokenizer.unk_token_id
 
     def __call__(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """The row with `word_ids`: words are numbered through the row, special tokens have -1."""
+        """Add the words of one row.
+
+        Args:
+            row: columns of one row, `input_ids` among them.
+
+        Returns:
+            The row with `word_ids`: words are numbered through the row, special tokens have -1.
+        """
         ids = list(row["input_ids"])
         word_ids: list[int] = []
         segment: list[int] = []
@@ -64,13 +77,25 @@ class PieceWordIds:
             piece = UNKNOWN_CHARACTER if token == self._unknown else self._pieces[token]
             if piece.startswith("##"):
                 piece = piece[2:]
-            elif text and _is_spaced(text[-1]) and _is_spaced(piece[0]):
+            elif text and is_spaced_letter(text[-1]) and is_spaced_letter(piece[0]):
                 text += " "
             offsets.append((len(text), len(text) + len(piece)))
             text += piece
         return text, offsets
 
 
-def _is_spaced(character: str) -> bool:
-    """Whether the character belongs to a script that puts spaces between words."""
-    return character.isalnum() and ord(character) < 0x2E80
+def _check_wordpiece(tokenizer: Any) -> None:
+    """Refuse tokenizers whose pieces do not spell the text: a space mark would become a letter of it."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        marked = getattr(backend.model, "continuing_subword_prefix", None) == "##"
+    else:
+        pieces = tokenizer.get_vocab()
+        marked = hasattr(tokenizer, "wordpiece_tokenizer") or any(
+            piece.startswith("##") and len(piece) > 2 for piece in pieces
+        )
+    if not marked:
+        raise ValueError(
+            f"`tokenizer` must be a WordPiece tokenizer, whose pieces mark continuations with '##', got "
+            f"{type(tokenizer).__name__}. Use `WordIds` on the text before it is packed."
+        )

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from .unspaced_scripts import is_spaced_letter
+
 Segmenter = Callable[[str], Sequence[str]]
 
 NO_WORD = -1
@@ -238,11 +240,4 @@ def _visible_ends(text: str, start: int, end: int) -> tuple[int, int]:
 
 def _inside_spaced_run(text: str, position: int) -> bool:
     """Whether a position lies inside a run of letters or digits of a script that uses spaces."""
-    return position > 0 and _is_spaced_letter(text[position - 1]) and _is_spaced_letter(text[position])
-
-
-def _is_spaced_letter(char: str) -> bool:
-    """Letters and digits below the scripts of East and South-East Asia that are written without spaces."""
-    code = ord(char)
-    unspaced = 0x0E00 <= code <= 0x0EFF or 0x1000 <= code <= 0x109F or 0x1780 <= code <= 0x17FF or code >= 0x2E80
-    return char.isalnum() and not unspaced
+    return position > 0 and is_spaced_letter(text[position - 1]) and is_spaced_letter(text[position])
