@@ -4,8 +4,10 @@ Static: everything is read from the syntax tree, nothing is imported.
 """
 
 import ast
+import io
 import re
 import sys
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,9 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "hf_ptm_ext"
 FILES = sorted(PACKAGE.rglob("*.py"))
+SCRIPTS = sorted((PACKAGE.parent / "scripts").rglob("*.py"))
+SOURCES = [*FILES, *SCRIPTS, *sorted((PACKAGE.parent / "tests").rglob("*.py"))]
+OLDEST_PYTHON = (3, 11)
 MODEL_FILES = [path for path in FILES if path.parent.parent == PACKAGE / "models" and path.name != "__init__.py"]
 SHIPPED = [path for path in MODEL_FILES if path.parent.name != "canonical"]
 
@@ -217,8 +222,54 @@ def test_library_code_neither_asserts_nor_prints() -> None:
                 raise AssertionError(f"{relative(path)}:{node.lineno}: print")
 
 
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_source_is_of_the_oldest_python_that_is_supported(path: Path) -> None:
+    """Its grammar: no `type` statement, no type parameters, no quotes of one kind inside an f-string."""
+    source = path.read_text(encoding="utf-8")
+    tree = ast.parse(source, str(path), feature_version=OLDEST_PYTHON)
+    newer = [node for node in ast.walk(tree) if type(node).__name__ in ("TypeAlias", "TypeVar", "ParamSpec")]
+    assert not newer
+    assert not nested_quotes(source)
+
+
+def nested_quotes(source: str) -> list[int]:
+    """Lines of f-strings with their own quotation mark or a backslash inside braces, which 3.12 began to allow.
+
+    `ast.parse` accepts them whatever its `feature_version`; the tokens of 3.12 tell, and before it they do not parse.
+    """
+    if sys.version_info < (3, 12):
+        return []
+    lines, open_quotes = [], []
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        name = tokenize.tok_name[token.type]
+        if name in ("FSTRING_START", "STRING") and open_quotes:
+            quote = token.string.lstrip("rRbBfFuU")
+            if quote.startswith(open_quotes[-1]) or (name == "STRING" and "\\" in quote):
+                lines.append(token.start[0])
+        if name == "FSTRING_START":
+            open_quotes.append(token.string.lstrip("rRbBfF"))
+        elif name == "FSTRING_END":
+            open_quotes.pop()
+    return lines
+
+
+@pytest.mark.parametrize(
+    "newer", ["type X = int", "def f[T](x: T): ...", "class A[T]: ...", "def f[T = int](x: T): ..."]
+)
+def test_newer_grammar_would_be_found(newer: str) -> None:
+    with pytest.raises(SyntaxError):
+        ast.parse(newer, feature_version=OLDEST_PYTHON)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="older versions refuse these themselves")
+@pytest.mark.parametrize("newer", ["f'{x['a']}'", "f'{f'{x}'}'", "f'{\"\\n\".join(x)}'"])
+def test_newer_strings_would_be_found(newer: str) -> None:
+    assert nested_quotes(newer) == [1]
+    assert not nested_quotes("f'{x[\"a\"]}' 'b' f'\\n{x}'")
+
+
 def test_every_open_names_its_encoding() -> None:
-    for path in FILES:
+    for path in (*FILES, *SCRIPTS):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Call):
                 continue

@@ -6,6 +6,7 @@ import pkgutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,16 +61,21 @@ print(json.dumps({"seconds": seconds, "new": sorted(set(sys.modules) - before)})
 """
 
 
-def test_importing_costs_next_to_nothing():
+def import_report() -> dict[str, Any]:
     result = subprocess.run(
         [sys.executable, "-c", IMPORT_COST], capture_output=True, text=True, encoding="utf-8", check=True
     )
-    report = json.loads(result.stdout.splitlines()[-1])
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def test_importing_costs_next_to_nothing():
+    reports = [import_report() for _ in range(3)]
+    report = reports[0]
     own = [name for name in report["new"] if name.startswith("hf_ptm_ext")]
     assert set(own) == {"hf_ptm_ext", "hf_ptm_ext.registration", "hf_ptm_ext.version"}
     heavy = ("torch", "datasets", "peft", "accelerate", "numpy", "transformers.models", "transformers.modeling_utils")
     assert not [name for name in report["new"] if name.startswith(heavy)]
-    assert report["seconds"] < 2  # the bound is 0.2 s; a loaded machine gets a margin of ten
+    assert min(report["seconds"] for report in reports) < 0.2  # the best of three: other processes may be busy
 
 
 REGISTRATION = """

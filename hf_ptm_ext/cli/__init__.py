@@ -20,6 +20,8 @@ COMMANDS = {
 RAW = ("pretrain",)
 
 USER_MISTAKE = 2
+# `main` takes the option out before anything is parsed; the parsers have it for their help.
+DEBUG_HELP = "show the traceback of an error"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -36,15 +38,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         2
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    debug = "--debug" in arguments[: _index_of_command(arguments)]
-    command = arguments[_index_of_command(arguments)] if _index_of_command(arguments) < len(arguments) else None
+    # Anywhere: whoever reads the hint adds it at the end, also behind commands that parse their own arguments.
+    debug = "--debug" in arguments
+    arguments = [argument for argument in arguments if argument != "--debug"]
+    position = _index_of_command(arguments)
+    command = arguments[position] if position < len(arguments) else None
     try:
         if command in RAW:
-            rest = arguments[_index_of_command(arguments) + 1 :]
-            return importlib.import_module(f"{__name__}.{command}").run(rest)
+            return importlib.import_module(f"{__name__}.{command}").run(arguments[position + 1 :])
         parser = _parser(command)
         namespace = parser.parse_args(arguments)
-        debug = debug or namespace.debug
         if namespace.command is None:
             parser.print_help()
             return USER_MISTAKE
@@ -90,17 +93,14 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
         prog="hf-ptm-ext", description="Pre-trained-model systems as plugins for transformers."
     )
     parser.add_argument("--version", action="version", version=f"hf-ptm-ext {__version__}")
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    parser.add_argument("--debug", action="store_true", help=DEBUG_HELP)
     subparsers = parser.add_subparsers(dest="command", metavar="command")
     for name, line in COMMANDS.items():
         if name == command:
             module = importlib.import_module(f"{__name__}.{name}")
             subparser = module.add_parser(subparsers)
             subparser.set_defaults(run=module.run)
-            # Without a default of its own: a default would undo the option in front of the command.
-            subparser.add_argument(
-                "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
-            )
+            subparser.add_argument("--debug", action="store_true", help=DEBUG_HELP)
         else:
             subparsers.add_parser(name, help=line)
     return parser

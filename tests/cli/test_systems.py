@@ -4,6 +4,7 @@ import importlib
 import json
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -91,12 +92,34 @@ class TestFrame:
         assert cli.main(arguments) == 2
         assert "Traceback" in capsys.readouterr().err
 
-    def test_raw_commands_get_everything_behind_them(self, monkeypatch):
-        import types
-
+    @pytest.fixture
+    def raw(self, monkeypatch):
+        """A stand-in for a command that reads its own command line: it fails on `fail`."""
         seen = []
+
+        def run(argv):
+            seen.append(argv)
+            if "fail" in argv:
+                raise ValueError("no such thing")
+            return 0
+
         module = types.ModuleType("hf_ptm_ext.cli.pretrain")
-        module.run = lambda argv: seen.append(argv) or 0
+        module.run = run
         monkeypatch.setitem(sys.modules, "hf_ptm_ext.cli.pretrain", module)
-        assert cli.main(["pretrain", "--help", "--debug", "x.yaml"]) == 0
-        assert seen == [["--help", "--debug", "x.yaml"]]
+        return seen
+
+    def test_raw_commands_get_everything_behind_them(self, raw):
+        assert cli.main(["pretrain", "--help", "x.yaml"]) == 0
+        assert raw == [["--help", "x.yaml"]]
+
+    @pytest.mark.parametrize("position", [0, 1, 2])
+    def test_debug_stands_anywhere_around_raw_commands(self, raw, capsys, position):
+        arguments = ["pretrain", "fail"]
+        assert cli.main(arguments) == 2
+        assert "--debug shows where" in capsys.readouterr().err
+        arguments.insert(position, "--debug")
+        assert cli.main(arguments) == 2
+        said = capsys.readouterr().err
+        assert "Traceback" in said
+        assert "--debug" not in said
+        assert raw == [["fail"], ["fail"]]
