@@ -54,3 +54,23 @@ def check_same_shape(name: str, array: np.ndarray, reference_name: str, referenc
             f"`{name}` must have the shape of `{reference_name}`, {reference.shape}, got {array.shape}. "
             "Pad both to one width."
         )
+
+
+def check_budget(budget: np.ndarray, num_groups: int) -> None:
+    """Raise unless a budget has one entry for each sequence.
+
+    Args:
+        budget: Tokens to select in each sequence, `(num_groups,)`.
+        num_groups: Number of sequences.
+
+    Raises:
+        ValueError: If the numbers differ.
+
+    Example:
+        >>> check_budget(np.array([3, 1]), 2)
+    """
+    if len(budget) != num_groups:
+        raise ValueError(
+            f"`budget` must have one entry per sequence, {num_groups}, got {len(budget)}. Use the groups that it was "
+            "computed for."
+        )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._checks import check_probability, check_same_shape
+from ._checks import check_budget, check_probability, check_same_shape
 from .order import rank_within_groups, shuffled_within_groups
 
 
@@ -130,8 +130,7 @@ def exact_tokens(
         array([3, 1])
     """
     positions, item_groups, num_groups = _items(candidates, groups)
-    if len(budget) != num_groups:
-        raise ValueError(f"`budget` must have one entry per sequence, {num_groups}, got {len(budget)}.")
+    check_budget(budget, num_groups)
     order = shuffled_within_groups(item_groups, num_groups, rng)
     # Groups are contiguous after the shuffle: their sizes say where each begins.
     sizes = np.bincount(item_groups, minlength=num_groups)

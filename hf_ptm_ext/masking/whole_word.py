@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ._checks import check_budget
 from .order import shuffled_within_groups
 from .segments import Segments, cover, find_segments
 from .tokens import bernoulli_items
@@ -85,8 +86,7 @@ def exact_words(
     """
     words = find_segments(candidates, starts)
     word_groups, num_groups = groups_of(words, candidates.shape, groups)
-    if len(budget) != num_groups:
-        raise ValueError(f"`budget` must have one entry per sequence, {num_groups}, got {len(budget)}.")
+    check_budget(budget, num_groups)
     return cover_chosen(words, exact_units(word_groups, words.lengths, budget, rng), candidates.shape)
 
 
