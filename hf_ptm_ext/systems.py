@@ -94,6 +94,9 @@ HEADER = ("System", "Family", "Collators", "Loss terms", "Trainers", "Paper", "S
 def systems_as_dicts() -> list[dict[str, Any]]:
     """The table as plain data.
 
+    Returns:
+        One dict per system, with the fields of `System`.
+
     Example:
         >>> systems_as_dicts()[0]["family"]
         'spanbert'
@@ -106,6 +109,13 @@ def table_rows(link: bool = False) -> list[tuple[str, ...]]:
 
     Args:
         link: whether papers are Markdown links to their address (default: title and address).
+
+    Returns:
+        One row per system.
+
+    Example:
+        >>> table_rows()[0][:2]
+        ('SpanBERT', 'spanbert')
     """
 
     def bare(names: Sequence[str]) -> str:
@@ -127,6 +137,9 @@ def table_rows(link: bool = False) -> list[tuple[str, ...]]:
 
 def markdown_table() -> str:
     """The table that README shows.
+
+    Returns:
+        Lines of Markdown.
 
     Example:
         >>> print(markdown_table().splitlines()[0])

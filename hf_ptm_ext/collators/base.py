@@ -62,13 +62,21 @@ class TokenLayout:
     _words: np.ndarray | None = None
 
     def groups(self) -> tuple[np.ndarray, int] | None:
-        """Sequence of each position and the number of sequences (`sequence_groups`); None: a row is one sequence."""
+        """Say which sequence each position belongs to.
+
+        Returns:
+            What `sequence_groups` gives, int64 `(batch, seq_len)` and the number of sequences; None: a row is one.
+        """
         if self.sequence_ids is None:
             return None
         return sequence_groups((self.input_ids.shape[0], self.input_ids.shape[1]), self.sequence_ids)
 
     def sequence_lengths(self) -> np.ndarray:
-        """Tokens of each sequence with special tokens and without padding, int `(num_groups,)`."""
+        """Count the tokens of each sequence.
+
+        Returns:
+            Tokens with special tokens and without padding, int `(num_groups,)`.
+        """
         groups = self.groups()
         if groups is None:
             return self.text.sum(axis=1)
@@ -102,6 +110,21 @@ class MaskingCollator(CallRandomness):
         return_tensors: "pt" or "np".
         seed: Seed of all draws, with epoch, process, worker and call (see `collators.randomness`); None for fresh
             entropy.
+
+    Raises:
+        TypeError: If an option is of the wrong type.
+        ValueError: If the tokenizer has no mask token or an option is out of range.
+
+    Example:
+        >>> from transformers import BertTokenizerFast
+        >>> vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5, "b": 6}
+        >>> class MaskEveryB(MaskingCollator):
+        ...     def _select(self, layout, rng):
+        ...         return layout.candidates & (layout.input_ids == 6)
+        >>> collator = MaskEveryB(BertTokenizerFast(vocab=vocab), mask_replace_prob=1.0, random_replace_prob=0.0)
+        >>> batch = collator([[2, 5, 6, 3]])
+        >>> batch["input_ids"].tolist(), batch["labels"].tolist()
+        ([[2, 5, 4, 3]], [[-100, -100, 6, -100]])
     """
 
     tokenizer: PreTrainedTokenizerBase

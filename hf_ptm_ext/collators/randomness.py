@@ -61,7 +61,11 @@ class CallRandomness:
         self._calls = 0
 
     def next_generator(self) -> np.random.Generator:
-        """Give the generator of the next call and count it."""
+        """Give the generator of the next call and count it.
+
+        Returns:
+            A fresh generator, seeded by seed, epoch, process, worker and call.
+        """
         worker = torch.utils.data.get_worker_info()
         worker_seed = 0 if worker is None else int(worker.seed)
         rank = int(os.environ.get("RANK", "0"))

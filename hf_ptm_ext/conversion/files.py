@@ -79,6 +79,9 @@ def weights_file(folder: Path) -> Path:
     Args:
         folder: an existing folder.
 
+    Returns:
+        A path in the folder.
+
     Raises:
         ValueError: the folder has no weights, or several files and none under a usual name.
     """
@@ -210,6 +213,18 @@ def _first_line(error: Exception) -> str:
 
 
 def name_some(names: list[str], most: int = 8) -> str:
-    """Names for a message, `and N more` behind the first ones."""
+    """Put names into a message.
+
+    Args:
+        names: the names.
+        most: how many are shown.
+
+    Returns:
+        The first ones between backticks, and how many more there are.
+
+    Example:
+        >>> name_some(["a", "b", "c"], most=2)
+        '`a`, `b` and 1 more'
+    """
     shown = ", ".join(f"`{name}`" for name in names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

@@ -190,6 +190,16 @@ def convert_state_dict(original: Mapping[str, torch.Tensor], config: SpanBertCon
     Raises:
         ValueError: a key, a shape or the number of layers does not fit the config, weights of the encoder or a part of
             a head are missing, or a tied copy differs from what it is tied to. Keys are named.
+
+    Example:
+        >>> config = SpanBertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+        ...     intermediate_size=8, max_position_embeddings=8, max_pair_targets=2)
+        >>> from hf_ptm_ext.models.spanbert.modeling_spanbert import SpanBertForPreTraining
+        >>> ours = SpanBertForPreTraining(config).state_dict()
+        >>> original = revert_state_dict(ours, config)
+        >>> converted = convert_state_dict(original, config)
+        >>> converted.keys() == ours.keys(), all(torch.equal(converted[key], ours[key]) for key in ours)
+        (True, True)
     """
     converted: dict[str, torch.Tensor] = {}
     sources: dict[str, str] = {}
@@ -230,6 +240,16 @@ def revert_state_dict(
 
     Raises:
         ValueError: a key is not one of a SpanBERT pre-training model, or a bias untied from its head would be lost.
+
+    Example:
+        >>> config = SpanBertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+        ...     intermediate_size=8, max_position_embeddings=8, max_pair_targets=2)
+        >>> from hf_ptm_ext.models.spanbert.modeling_spanbert import SpanBertForPreTraining
+        >>> ours = SpanBertForPreTraining(config).state_dict()
+        >>> [key for key in revert_state_dict(ours, config) if key.endswith("embeddings.LayerNorm.weight")]
+        []
+        >>> [key for key in revert_state_dict(ours, config) if key.endswith("embeddings.LayerNorm.gamma")]
+        ['decoder.bert.embeddings.LayerNorm.gamma']
     """
     expected = _expected_shapes(config)
     unknown = [key for key in ours if key not in expected]
@@ -271,6 +291,16 @@ def convert_checkpoint(original: Mapping[str, torch.Tensor], options: Mapping[st
 
     Raises:
         ValueError: as `convert_config` and `convert_state_dict`.
+
+    Example:
+        >>> config = SpanBertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+        ...     intermediate_size=8, max_position_embeddings=8, max_pair_targets=2)
+        >>> from hf_ptm_ext.models.spanbert.modeling_spanbert import SpanBertForPreTraining
+        >>> ours = SpanBertForPreTraining(config).state_dict()
+        >>> original, options = revert_checkpoint(ours, config)
+        >>> conversion = convert_checkpoint(original, options)
+        >>> conversion.architecture, conversion.initialised
+        ('SpanBertForPreTraining', {})
     """
     names = {key: describe_key(key) for key in original}
     shapes = {name: original[key].shape for key, (name, _) in names.items()}
@@ -345,6 +375,15 @@ def revert_checkpoint(
     Raises:
         ValueError: the checkpoint has heads that the reference has not, or its boundary head has a table of another
             width than the reference's 200.
+
+    Example:
+        >>> config = SpanBertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+        ...     intermediate_size=8, max_position_embeddings=8, max_pair_targets=2)
+        >>> from hf_ptm_ext.models.spanbert.modeling_spanbert import SpanBertForPreTraining
+        >>> ours = SpanBertForPreTraining(config).state_dict()
+        >>> original, options = revert_checkpoint(ours, config)
+        >>> options["no_nsp"], "decoder.cls.predictions.decoder.weight" in original
+        (True, True)
     """
     if config.pair_positional_embedding_size != PAIR_POSITION_WIDTH:
         raise ValueError(

@@ -26,10 +26,13 @@ class Line(NamedTuple):
 
 
 def check_encoding(encoding: str) -> None:
-    """Raise `ValueError` unless the encoding exists and writes a line break as the single byte `\\n`.
+    """Raise unless the encoding exists and writes a line break as the single byte `\\n`.
 
     Args:
         encoding (`str`): Any of Python's text encodings, such as `"utf-8"`, `"gb18030"` or `"latin-1"`.
+
+    Raises:
+        ValueError: If it does not.
 
     Example:
 

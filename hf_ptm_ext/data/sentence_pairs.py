@@ -27,7 +27,14 @@ VARIANTS = ("bert", "spanbert")
 
 
 class SentencePair(NamedTuple):
-    """Token ids of two segments without special tokens, and 0 if B follows A, 1 if it is from elsewhere."""
+    """Token ids of two segments without special tokens, and 0 if B follows A, 1 if it is from elsewhere.
+
+    Example:
+
+    >>> pair = SentencePair([7], [8, 9], next_sentence_label=0)
+    >>> pair.features(SpecialTokens([2], [3], [2], [3], [3]))["input_ids"]
+    [2, 7, 3, 8, 9, 3]
+    """
 
     first: list[int]
     second: list[int]

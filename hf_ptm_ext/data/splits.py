@@ -38,6 +38,9 @@ def is_held_out(document: Sequence[str], fraction: float, seed: int = 0) -> bool
     Returns:
         `bool`: True for held-out documents.
 
+    Raises:
+        ValueError: If `fraction` is out of range.
+
     Example:
 
     >>> sum(is_held_out([str(number)], 0.1) for number in range(1000))

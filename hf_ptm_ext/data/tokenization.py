@@ -13,6 +13,11 @@ class SpecialTokens(NamedTuple):
 
     transformers 5 has no public call that adds special tokens to ids, so the tokenizer is asked once with and without
     them (`special_tokens_of`), and the difference is kept.
+
+    Example:
+
+    >>> SpecialTokens([2], [3], [2], [3], [3]).pair([7], [8, 9])
+    {'input_ids': [2, 7, 3, 8, 9, 3], 'token_type_ids': [0, 0, 0, 1, 1, 1]}
     """
 
     prefix: list[int]
@@ -139,6 +144,13 @@ def encode_batch(documents: Sequence[Sequence[str]], tokenizer: "PreTrainedToken
 
     Returns:
         `list[list[list[int]]]`: one document for each document.
+
+    Example:
+
+    >>> from transformers import BertTokenizer
+    >>> vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5, "b": 6}
+    >>> encode_batch([["a b", "b"], ["a"]], BertTokenizer(vocab=vocab))
+    [[[5, 6], [6]], [[5]]]
     """
     sentences = [sentence for document in documents for sentence in document]
     if not sentences:

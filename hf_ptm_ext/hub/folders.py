@@ -18,6 +18,10 @@ def check_target(target: str | Path, overwrite: bool = False) -> None:
     Raises:
         FileExistsError: the folder has files and `overwrite` is not set.
         ValueError: it is a file, or has files and is not a checkpoint (no `config.json`, or a repository in it).
+
+    Example:
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     check_target(f"{folder}/new")
     """
     target = Path(target)
     if target.exists() and not target.is_dir():

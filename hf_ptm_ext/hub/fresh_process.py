@@ -119,7 +119,14 @@ def load_filled(auto_class: str, source: str, revision: str | None, trust_remote
 
 
 def outputs_of(model: Any) -> dict[str, Any]:
-    """Every floating point tensor among the outputs for the seeded inputs, by name."""
+    """What a model computes from the seeded inputs.
+
+    Args:
+        model: in evaluation mode.
+
+    Returns:
+        Every floating point tensor among its outputs, by name.
+    """
     import torch
 
     with torch.no_grad():
@@ -132,7 +139,15 @@ def outputs_of(model: Any) -> dict[str, Any]:
 
 
 def largest_difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
-    """Largest absolute difference of two sets of outputs; infinite if their names, shapes or finiteness differ."""
+    """Compare two sets of outputs.
+
+    Args:
+        first: tensors by name.
+        second: tensors by name.
+
+    Returns:
+        The largest absolute difference; infinite if names, shapes or finiteness differ.
+    """
     import torch
 
     if first.keys() != second.keys():
@@ -165,7 +180,16 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def tokenize(source: str, revision: str | None, trust_remote_code: bool) -> tuple[Any, list[int]]:
-    """The checkpoint's tokenizer, and the ids of a fixed text."""
+    """Load the checkpoint's tokenizer and use it.
+
+    Args:
+        source: folder or Hub id.
+        revision: commit of the Hub id.
+        trust_remote_code: whether the checkpoint's code may run.
+
+    Returns:
+        The tokenizer, and the ids of a fixed text.
+    """
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(source, revision=revision or "main", trust_remote_code=trust_remote_code)
@@ -183,6 +207,9 @@ def check_auto_class(auto_class: str, job: Mapping[str, Any], folder: Path) -> d
     Returns:
         `class_name`, `module`, `missing` names, `resave_difference`, the `resaved` file names with the digests of the
         code among them, and the re-saved `auto_map`.
+
+    Raises:
+        ValueError: the re-saved copy lacks weights. Whatever else the checkpoint's code raises comes through.
     """
     from safetensors.torch import save_file
 
@@ -209,7 +236,11 @@ def check_auto_class(auto_class: str, job: Mapping[str, Any], folder: Path) -> d
 
 
 def main(job_file: str) -> None:
-    """Do the whole job and write `report.json` beside the job's file, an entry per auto class as it is finished."""
+    """Do the whole job and write `report.json` beside the job's file, an entry per auto class as it is finished.
+
+    Args:
+        job_file: JSON with `source`, `revision`, `trust_remote_code`, `auto_classes` and `has_tokenizer`.
+    """
     hide_package()
     folder = Path(job_file).parent
     job = json.loads(Path(job_file).read_text(encoding="utf-8"))

@@ -157,6 +157,13 @@ def validate_model_card(path: str | Path) -> None:
     Raises:
         FileNotFoundError: there is no card.
         ValueError: the card has problems; all are named.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = write_model_card(folder, family="bert", metrics={}, baselines={}, training={},
+        ...         data={"name": "a text", "license": "cc0-1.0"}, language="en", license="apache-2.0")
+        ...     validate_model_card(folder)
     """
     path = Path(path)
     if path.is_dir():
@@ -211,6 +218,9 @@ def card_problems(text: str) -> list[str]:
 
     Args:
         text: the whole card.
+
+    Returns:
+        The problems, none for a good card.
 
     Example:
         >>> card_problems("no front matter")

@@ -61,6 +61,10 @@ class AutoClassResult:
 class Verification:
     """Result of `verify`.
 
+    Example:
+        >>> Verification("folder", problems=["config.json is missing."]).ok
+        False
+
     Args:
         source: the folder or Hub id.
         commit: the commit of the Hub id, `None` for a folder.

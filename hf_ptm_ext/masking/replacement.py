@@ -38,7 +38,15 @@ class RandomTokens:
     cumulative: np.ndarray | None = None
 
     def draw(self, count: int, rng: np.random.Generator) -> np.ndarray:
-        """Draw `count` independent ids, int64 `(count,)`."""
+        """Draw independent ids.
+
+        Args:
+            count: Number of ids.
+            rng: Source of randomness.
+
+        Returns:
+            int64 `(count,)`.
+        """
         if self.cumulative is None:
             return self.ids[rng.integers(0, len(self.ids), size=count)]
         picks = np.searchsorted(self.cumulative, rng.random(count), side="right")
