@@ -1,5 +1,7 @@
 """`hf-ptm-ext pretrain`: continue the pre-training of a checkpoint, or start from a config, on real text."""
 
+import inspect
+import json
 import logging
 import shutil
 import sys
@@ -10,10 +12,12 @@ from typing import Any
 
 import numpy as np
 from transformers import AutoTokenizer, set_seed
+from transformers.utils import CONFIG_NAME
 from transformers.utils import logging as transformers_logging
 
-from ..hub.model_card import write_model_card
-from ..trainers import PreTrainingTrainer, last_complete_checkpoint
+from ..hub.model_card import check_card_fields, write_model_card
+from ..objectives import masked_lm_loss
+from ..trainers import PreTrainingTrainer, checkpoints, last_complete_checkpoint
 from ..trainers.plots import plot_loss_curve
 from .pretrain_arguments import DataArguments, ModelArguments, ObjectiveArguments, PretrainingArguments, parse
 from .pretrain_data import EMBEDDED_LICENSES, Rows, build_rows, split_documents, trained_tokenizer
@@ -21,6 +25,8 @@ from .pretrain_objectives import build_collator, build_model
 
 logger = logging.getLogger(__name__)
 
+# Shares of unknown tokens in the training text.
+UNKNOWN_WARNING, UNKNOWN_LIMIT = 0.05, 0.5
 PARTIAL = "_partial"  # leading underscore: never pushed by upstream's uploads either
 
 
@@ -58,6 +64,7 @@ def pretrain(
         All metrics; `before_*` and `eval_*` are those of the held-out text before and after training, `baseline_*`
         those of the majority token and of the unigram distribution on the same targets.
     """
+    check_card_fields(*card_fields(model_args, data_args))
     checkpoint = choose_checkpoint(training_args)
     configure_logging(training_args)
     set_seed(training_args.seed)
@@ -79,21 +86,38 @@ def pretrain(
     def collator(seed: int) -> Any:
         return build_collator(data_args, objective_args, tokenizer, model, seed, rows.baseline.counts, fixed_shapes)
 
+    check_rows(rows, tokenizer, training_args)
     # The collators need columns that no forward names (word ids).
     training_args.remove_unused_columns = False
+    takes = inspect.signature(model.forward).parameters
+    if data_args.pack_rows and "sequence_ids" not in takes:
+        raise ValueError(
+            f"`pack_rows` needs a model that keeps the sequences of a row apart, and {type(model).__name__} does not "
+            "take `sequence_ids`. Leave it out, or train a family of this package (`hf-ptm-ext systems`)."
+        )
+    train_collator = collator(training_args.seed)
+    probe(train_collator, rows, objective_args)
     trainer = PreTrainingTrainer(
         model=model,
         args=training_args,
         train_dataset=rows.train,
         eval_dataset=rows.evaluation,
-        data_collator=collator(training_args.seed),
+        data_collator=train_collator,
         eval_collator=collator(training_args.seed + 1),
         processing_class=tokenizer,
+        # Upstream's classes return the mean of a micro-batch, which is wrong as soon as there are several.
+        compute_loss_func=None if "num_items_in_batch" in takes else loss_of_outputs,
     )
+    if training_args.overwrite and checkpoint is None and trainer.is_world_process_zero():
+        # Otherwise a later resume would take the newest checkpoint of the run that is written over.
+        for folder in checkpoints(training_args.output_dir):
+            shutil.rmtree(folder)
+    trainer.accelerator.wait_for_everyone()
     metrics: dict[str, float] = {}
-    if rows.evaluation is not None:
-        if checkpoint is None:
-            metrics |= trainer.evaluate(metric_key_prefix="before")
+    if rows.evaluation is None:
+        logger.warning("No text is held out, so nothing is evaluated: name `validation_file` for that.")
+    else:
+        metrics |= metrics_before(trainer, checkpoint)
         metrics |= baselines(rows, trainer)
     result = trainer.train(resume_from_checkpoint=checkpoint)
     metrics |= result.metrics
@@ -103,24 +127,86 @@ def pretrain(
     return metrics
 
 
+def loss_of_outputs(outputs: Any, labels: Any, num_items_in_batch: Any = None) -> Any:
+    """The masked-language-model loss of an upstream model's output."""
+    return masked_lm_loss(outputs["logits"], labels, num_items_in_batch)
+
+
+def check_rows(rows: Rows, tokenizer: Any, training_args: PretrainingArguments) -> None:
+    """Refuse text that the tokenizer does not know and settings that would never make an update.
+
+    Args:
+        rows: the prepared rows.
+        tokenizer: the tokenizer that made them.
+        training_args: for the size of an update.
+
+    Raises:
+        ValueError: more than half of the tokens are unknown, or incomplete batches are all that there is.
+    """
+    unknown = tokenizer.unk_token_id
+    share = rows.baseline.counts[unknown] / rows.baseline.counts.sum() if unknown is not None else 0.0
+    advice = "Name one that fits with `tokenizer_name`, or start from a config to train one."
+    if share > UNKNOWN_LIMIT:
+        raise ValueError(f"The tokenizer knows {100 * (1 - share):.0f} % of the training text only. {advice}")
+    if share > UNKNOWN_WARNING:
+        logger.warning("%.0f %% of the training tokens are unknown to the tokenizer. %s", 100 * share, advice)
+    batch = training_args.per_device_train_batch_size * training_args.world_size
+    if training_args.dataloader_drop_last and hasattr(rows.train, "__len__") and len(rows.train) < batch:
+        raise ValueError(
+            f"`dataloader_drop_last` leaves nothing to train on: {len(rows.train)} rows are fewer than a batch of "
+            f"{batch}. Leave it out, lower `per_device_train_batch_size` or `max_seq_length`, or give more text."
+        )
+
+
+def probe(collator: Any, rows: Rows, objective_args: ObjectiveArguments) -> None:
+    """Mask a few rows before anything is written, so that a fault in data or options shows at once."""
+    if not hasattr(rows.train, "__len__"):
+        return
+    state = collator.state_dict()
+    try:
+        collator([rows.train[number] for number in range(min(8, len(rows.train)))])
+    except ValueError as error:
+        if objective_args.segmenter is None and "word_ids" in str(error):
+            raise ValueError(f"{error} In this job: `--segmenter jieba` (pip install hf-ptm-ext[zh]).") from error
+        raise
+    collator.load_state_dict(state)
+
+
+def metrics_before(trainer: PreTrainingTrainer, checkpoint: str | None) -> dict[str, float]:
+    """Metrics before training: measured now and kept in the folder, or those of the run that is resumed."""
+    kept = Path(trainer.args.output_dir) / "before_results.json"
+    if checkpoint is None:
+        metrics = trainer.evaluate(metric_key_prefix="before")
+        trainer.save_metrics("before", metrics, combined=False)
+        return metrics
+    return json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
+
+
 def choose_checkpoint(training_args: PretrainingArguments) -> str | None:
     """The checkpoint to resume from, if any; refuses to write over another run.
 
     Args:
-        training_args: `resume_from_checkpoint` is a folder, or `true`/`auto` for the newest complete one.
+        training_args: `resume_from_checkpoint` is a folder, or `auto` for the newest complete one; without any the
+            run starts, so that one command can be repeated until it is through.
+
+    Raises:
+        ValueError: the folder to resume from does not exist, or the output folder holds another run.
     """
     wanted = training_args.resume_from_checkpoint
     output = Path(training_args.output_dir)
+    if output.exists() and not output.is_dir():
+        raise ValueError(f"`output_dir` must be a folder, got the file {output}.")
     if wanted is not None and str(wanted).lower() not in ("true", "auto"):
         if not Path(wanted).is_dir():
             raise ValueError(f"`resume_from_checkpoint` must be a checkpoint folder, got {wanted}.")
         return str(wanted)
     newest = last_complete_checkpoint(output)
-    if wanted is not None:
-        if newest is None:
-            raise ValueError(f"`resume_from_checkpoint`: {output} has no complete checkpoint.")
+    if wanted is not None and newest is not None:
         return str(newest)
-    if output.is_dir() and any(output.iterdir()) and not training_args.overwrite:
+    # A run that was stopped before its first checkpoint leaves these, and nothing to lose.
+    own = {path.name for path in checkpoints(output)} | {PARTIAL, "before_results.json"}
+    others = [path for path in output.glob("*") if wanted is None or path.name not in own]
+    if others and not training_args.overwrite:
         raise ValueError(
             f"`output_dir` = {output} is not empty. Pass --resume_from_checkpoint auto to go on, --overwrite true to "
             "train anew, or name another folder."
@@ -168,14 +254,28 @@ def baselines(rows: Rows, trainer: PreTrainingTrainer) -> dict[str, float]:
 
 @contextmanager
 def written_aside(output: Path) -> Iterator[Path]:
-    """A temporary folder whose files move into `output` when everything in it was written."""
+    """A temporary folder whose files move into `output` when everything in it was written.
+
+    A model's config.json goes first and comes last: until all is in place, the folder does not pass for a model.
+
+    Args:
+        output: the folder that gets the files.
+    """
     partial = output / PARTIAL
     if partial.exists():
         shutil.rmtree(partial)
     partial.mkdir(parents=True)
     try:
         yield partial
-        for file in sorted(partial.iterdir()):
+        files = sorted(partial.iterdir(), key=lambda file: file.name == CONFIG_NAME)
+        if files[-1].name == CONFIG_NAME:
+            for old in (
+                output / CONFIG_NAME,
+                *output.glob("model*.safetensors*"),
+                *output.glob("pytorch_model*.bin*"),
+            ):
+                old.unlink(missing_ok=True)
+        for file in files:
             file.replace(output / file.name)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -199,8 +299,9 @@ def finish(
             model = getattr(model, "_orig_mod", model)
             model.save_pretrained(partial, state_dict=state_dict)
             trainer.processing_class.save_pretrained(partial)
+        with written_aside(output) as partial:
             draw_curve(trainer, partial, metrics)
-            write_card(trainer, partial, model_args, data_args, objective_args, rows, metrics)
+        write_card(trainer, output, model_args, data_args, objective_args, rows, metrics)
         trainer.save_metrics("all", metrics)
         trainer.save_state()
         print_results(output, metrics)
@@ -245,23 +346,29 @@ def write_card(
         "weight decay": args.weight_decay,
         "seed": args.seed,
     }
-    from_scratch = model_args.model_name_or_path is None
-    weights_license = model_args.license or (EMBEDDED_LICENSES.get(data_args.corpus or "") if from_scratch else None)
+    language, license_name = card_fields(model_args, data_args)
     write_model_card(
         folder,
-        family=trainer.model.config.model_type,
+        family=trainer.accelerator.unwrap_model(trainer.model).config.model_type,
         metrics=scores(metrics, "eval_"),
         initial_metrics=scores(metrics, "before_"),
         baselines=scores(metrics, "baseline_"),
         training=training,
         data=rows.description,
-        language=data_args.language or data_args.corpus or "en",
-        license=weights_license or "unknown",
+        language=language,
+        license=license_name,
         base_model=model_args.model_name_or_path,
-        repo_id=trainer.hub_model_id,
+        repo_id=trainer.hub_model_id or f"your-name/{Path(args.output_dir).name}",
         title=Path(args.output_dir).name,
         figure="loss_curve.png",
     )
+
+
+def card_fields(model_args: ModelArguments, data_args: DataArguments) -> tuple[str, str]:
+    """Language of the text and licence of the weights, as the card spells them."""
+    language = data_args.language or data_args.corpus or "und"
+    inherited = EMBEDDED_LICENSES.get(data_args.corpus or "") if model_args.model_name_or_path is None else None
+    return language, model_args.license or inherited or "unknown"
 
 
 def scores(metrics: dict[str, float], prefix: str) -> dict[str, float]:

@@ -55,6 +55,9 @@ class DataArguments:
     train_split: str = field(default="train", metadata={"help": "Its training split."})
     validation_split: str | None = field(default=None, metadata={"help": "Its evaluation split."})
     text_column: str = field(default="text", metadata={"help": "Column or JSON field with the text."})
+    file_format: str | None = field(
+        default=None, metadata={"help": "text, jsonl or parquet, for files whose names do not tell."}
+    )
     encoding: str = field(default="utf-8", metadata={"help": "Encoding of text files."})
     document_separator: str = field(
         default="blank_line", metadata={"help": "What ends a document of a text file: blank_line or line."}
@@ -76,7 +79,7 @@ class DataArguments:
     vocab_size: int = field(default=8000, metadata={"help": "Pieces of a trained tokenizer."})
     lowercase: bool = field(default=True, metadata={"help": "Whether a trained tokenizer lower-cases."})
     language: str | None = field(
-        default=None, metadata={"help": "Language of the data, for the model card: en, zh..."}
+        default=None, metadata={"help": "Language of the text, for the model card: en, zh... (default: undetermined)."}
     )
     data_license: str | None = field(default=None, metadata={"help": "Licence of the data, for the model card."})
 
@@ -126,6 +129,9 @@ class PretrainingArguments(TrainingArguments):
     save_steps: float = field(default=500, metadata={"help": "Updates between checkpoints."})
     save_total_limit: int | None = field(default=2, metadata={"help": "How many checkpoints are kept."})
     logging_steps: float = field(default=50, metadata={"help": "Updates between log lines."})
+    resume_from_checkpoint: str | None = field(
+        default=None, metadata={"help": "A checkpoint folder, or auto: go on with the newest one, or start if none."}
+    )
     overwrite: bool = field(default=False, metadata={"help": "Train anew in an output folder that has files."})
 
 
@@ -177,7 +183,7 @@ def as_flags(values: dict[str, Any]) -> list[str]:
 
 
 def split_overrides(arguments: list[str]) -> list[str]:
-    """Turn `--overrides name=value ...` into the flags it stands for."""
+    """Turn every `--overrides name=value ...` into the flags it stands for, in its place."""
     if "--overrides" not in arguments:
         return arguments
     at = arguments.index("--overrides")
@@ -189,8 +195,8 @@ def split_overrides(arguments: list[str]) -> list[str]:
     wrong = [pair for pair in pairs if "=" not in pair]
     if wrong:
         raise ValueError(f"`--overrides` takes name=value pairs, got {wrong[0]!r}.")
-    rest = arguments[:at] + arguments[at + 1 + len(pairs) :]
-    return rest + as_flags(dict(pair.split("=", 1) for pair in pairs))
+    behind = split_overrides(arguments[at + 1 + len(pairs) :])
+    return arguments[:at] + as_flags(dict(pair.split("=", 1) for pair in pairs)) + behind
 
 
 def parse(
@@ -223,6 +229,8 @@ def parse(
         raise ValueError(f"Name one source of training data, got {' and '.join(f'`{name}`' for name in sources)}.")
     if not sources:
         data.corpus = "en"
+    if data.train_tokenizer and model.tokenizer_name:
+        raise ValueError("`train_tokenizer` and `tokenizer_name` exclude each other: leave one out.")
     if data.streaming and training.max_steps <= 0:
         raise ValueError("`streaming` needs `max_steps`: a stream has no length. Set --max_steps.")
     if data.streaming and objective.next_sentence_prediction:

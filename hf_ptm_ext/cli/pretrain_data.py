@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,18 +18,22 @@ from ..data import (
     embedded_corpus_path,
     encode_documents,
     held_out_split,
+    is_held_out,
     jieba_segmenter,
     next_sentence_pairs,
     pretraining_dataset,
     special_tokens_of,
     train_wordpiece,
 )
+from ..data.filtered import FilteredDocuments
 from ..data.streaming import MappedStream
 from ..metrics import UnigramBaseline
 from .pretrain_arguments import DataArguments, ObjectiveArguments
 
 # Documents counted for the unigram baseline of a stream, whose whole text is never at hand.
 BASELINE_DOCUMENTS = 5000
+# Documents of a stream that are looked at for evaluation text.
+HELD_OUT_SCAN = 20000
 EMBEDDED_LICENSES = {"en": "apache-2.0", "zh": "cc-by-sa-4.0"}
 
 
@@ -83,6 +88,7 @@ def file_source(data: DataArguments, files: list[str]) -> FileDocuments:
     """Documents of files under the reading options."""
     return FileDocuments(
         files,
+        file_format=data.file_format,
         encoding=data.encoding,
         text_column=data.text_column,
         document_separator=data.document_separator,
@@ -92,8 +98,14 @@ def file_source(data: DataArguments, files: list[str]) -> FileDocuments:
 def split_documents(data: DataArguments) -> tuple[Any, Any]:
     """Training and evaluation documents; evaluation is `None` if there is none."""
     source, validation = training_source(data), validation_source(data)
-    if data.streaming or validation is not None or not data.validation_fraction:
+    if validation is not None or not data.validation_fraction:
         return source, validation
+    held_out = partial(is_held_out, fraction=data.validation_fraction)
+    if data.streaming:
+        # Each document decides for itself, so nothing has to be known of the others.
+        scanned = islice(training_source(data), HELD_OUT_SCAN)
+        evaluation = list(islice((document for document in scanned if held_out(document)), data.max_eval_rows))
+        return FilteredDocuments(source, lambda document: not held_out(document)), evaluation or None
     documents = list(source)
     if len(documents) < 2:
         raise ValueError(
@@ -131,9 +143,8 @@ def build_rows(
     train_documents, eval_documents = documents
     add_words = word_adder(objective, tokenizer)
     if data.streaming:
-        # A source of its own: the stream starts where its source stands, and a tokenizer may have read the other.
         train: Any = PretrainingStream(
-            training_source(data),
+            train_documents,
             tokenizer,
             max_seq_length=data.max_seq_length,
             packed=data.pack_rows,
@@ -145,7 +156,7 @@ def build_rows(
         )
         counted: Iterable[Sequence[int]] = (
             [token for sentence in document for token in sentence]
-            for document in encode_documents(islice(training_source(data), BASELINE_DOCUMENTS), tokenizer)
+            for document in encode_documents(islice(train_documents, BASELINE_DOCUMENTS), tokenizer)
         )
         train_rows = None
         if add_words is not None:

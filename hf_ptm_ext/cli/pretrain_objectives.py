@@ -3,7 +3,8 @@
 import math
 from typing import Any
 
-from transformers import AutoConfig, AutoModelForMaskedLM
+import yaml
+from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedConfig
 
 from ..collators import (
     DataCollatorForMaskedLanguageModeling,
@@ -60,6 +61,7 @@ def build_model(model: ModelArguments, data: DataArguments, objective: Objective
         source = {"revision": model.model_revision}
         if spans:
             cls = family_class(model, "AutoModelForPreTraining")
+            check_readable(model)
         else:
             cls = AutoModelForMaskedLM
             source["trust_remote_code"] = model.trust_remote_code
@@ -79,10 +81,21 @@ def build_model(model: ModelArguments, data: DataArguments, objective: Objective
     return built
 
 
+def check_readable(model: ModelArguments) -> None:
+    """Refuse a checkpoint of another architecture for the span objective, before its weights are looked at."""
+    config, _ = PreTrainedConfig.get_config_dict(model.model_name_or_path, revision=model.model_revision)
+    model_type = config.get("model_type", "bert")
+    if model_type not in ("bert", model.family):
+        raise ValueError(
+            f"`model_name_or_path` is a {model_type} model; the span objective trains {model.family}, which reads "
+            "BERT checkpoints. Use --objective mlm or --objective wwm for this one."
+        )
+
+
 def new_config(model: ModelArguments, data: DataArguments, tokenizer: Any, fields: dict[str, Any]) -> Any:
     """Configuration of a new model: a given one or the family's defaults, overridden, fitted to the tokenizer."""
     cls = family_class(model, "AutoConfig")
-    known = {**cls().to_dict(), "attn_implementation": None}
+    known = cls().to_dict()
     values: dict[str, Any] = {}
     if model.config_name is not None:
         values = AutoConfig.from_pretrained(
@@ -95,27 +108,30 @@ def new_config(model: ModelArguments, data: DataArguments, tokenizer: Any, field
         name, _, text = pair.strip().partition("=")
         if name not in known:
             raise ValueError(f"`config_overrides` names {name!r}, which {cls.__name__} does not have.")
-        values[name] = parse_value(name, text, known[name])
+        values[name] = parse_value(text)
     values["vocab_size"] = len(tokenizer)
     values["pad_token_id"] = tokenizer.pad_token_id
     values.setdefault("max_position_embeddings", max(data.max_seq_length, 512))
     return cls(**{**values, **fields})
 
 
-def parse_value(name: str, text: str, default: Any) -> Any:
-    """Read a config value as its default's type."""
-    try:
-        if isinstance(default, bool):
-            return {"true": True, "false": False}[text.lower()]
-        if isinstance(default, int):
-            return int(text)
-        if isinstance(default, float) or default is None:
-            return float(text)
-    except (ValueError, KeyError):
-        raise ValueError(
-            f"`config_overrides`: {name} must be of type {type(default).__name__}, got {text!r}."
-        ) from None
-    return text
+def parse_value(text: str) -> Any:
+    """Read a config value as YAML does, and 1e-5 as the number it is; the config checks the type.
+
+    Args:
+        text: what stands behind the "=".
+
+    Example:
+        >>> [parse_value(text) for text in ("128", "0.1", "1e-5", "true", "gelu")]
+        [128, 0.1, 1e-05, True, 'gelu']
+    """
+    value = yaml.safe_load(text)
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value
 
 
 def build_collator(
@@ -147,7 +163,9 @@ def build_collator(
         "seed": seed,
     }
     if fixed_shapes:
-        labels = objective.mlm_probability * data.max_seq_length + (MAX_SEQUENCES if data.pack_rows else 2)
+        # Each content block of a row rounds its number of labels up.
+        blocks = (MAX_SEQUENCES if data.pack_rows else 1) * (2 if objective.next_sentence_prediction else 1)
+        labels = objective.mlm_probability * data.max_seq_length + blocks
         options["label_budget"] = 8 * math.ceil(labels / 8)
         options["pad_to_multiple_of"] = data.max_seq_length
     if objective.objective == "mlm":

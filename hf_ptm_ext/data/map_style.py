@@ -45,6 +45,7 @@ def pretraining_dataset(
     [[2, 5, 6, 5, 3], [2, 6, 3]]
     """
     from datasets import Dataset
+    from datasets.exceptions import DatasetGenerationError
 
     from .streaming import PretrainingStream
 
@@ -52,8 +53,18 @@ def pretraining_dataset(
     if stream.num_epochs is None:
         raise ValueError("`num_epochs` must be a number to prepare all rows, got None. Iterate a PretrainingStream.")
 
+    faults: list[Exception] = []
+
     def rows() -> Iterator[dict[str, list[int]]]:
-        yield from stream
+        try:
+            yield from stream
+        except (ValueError, TypeError, OSError) as error:
+            faults.append(error)
+            raise
 
     with tempfile.TemporaryDirectory() as folder:
-        return Dataset.from_generator(rows, cache_dir=str(cache_dir or folder), keep_in_memory=cache_dir is None)
+        try:
+            return Dataset.from_generator(rows, cache_dir=str(cache_dir or folder), keep_in_memory=cache_dir is None)
+        except DatasetGenerationError as error:
+            # The readers' own errors name the file; the wrapper hides them.
+            raise (faults[0] if faults else error) from None

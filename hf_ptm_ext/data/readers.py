@@ -332,6 +332,10 @@ class FileDocuments:
         index, position = self._place
         return {"file": index, "offset": position.offset, "line": position.line, "files": self._fingerprint()}
 
+    def beginning(self) -> dict[str, Any]:
+        """Return the place before the first document, wherever reading stands."""
+        return {"file": 0, "offset": START.offset, "line": START.line, "files": self._fingerprint()}
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Let the next iteration begin at a saved place.
 

@@ -66,6 +66,10 @@ class ListDocuments:
         """Return the number of documents that were read, and a digest of all."""
         return {"document": self._place, "documents": self._fingerprint}
 
+    def beginning(self) -> dict[str, Any]:
+        """Return the place before the first document, wherever reading stands."""
+        return {"document": 0, "documents": self._fingerprint}
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Let the next iteration begin at a saved place.
 
@@ -156,6 +160,10 @@ class DatasetDocuments:
         if not self._running:
             return copy.deepcopy(self._start)
         return copy.deepcopy(self.dataset.state_dict()) if self.streaming else {**self._begin, "row": self._place}
+
+    def beginning(self) -> dict[str, Any]:
+        """Return the place before the first document, wherever reading stands."""
+        return copy.deepcopy(self._begin)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Let the next iteration begin at a saved place.
@@ -264,6 +272,15 @@ def as_document_source(documents: Any) -> DocumentSource:
         "`documents` must be a FileDocuments, a dataset, or a list of documents, so that its place can be saved; got "
         f"{type(documents).__name__}. Turn it into a list, or give it state_dict() and load_state_dict()."
     )
+
+
+def beginning_of(source: DocumentSource) -> dict[str, Any]:
+    """Return the state of a source at its beginning; sources that cannot tell must not have been read yet.
+
+    Args:
+        source (`DocumentSource`): Any source, such as from `as_document_source`.
+    """
+    return source.beginning() if hasattr(source, "beginning") else source.state_dict()
 
 
 def _is_shuffled(examples: Any) -> bool:

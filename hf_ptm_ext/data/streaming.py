@@ -20,7 +20,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from .packing import BlockPacker, RowPacker
 from .readers import Document
-from .sources import as_document_source
+from .sources import as_document_source, beginning_of
 from .tokenization import encode_batch, special_tokens_of
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class PretrainingStream(IterableDataset):
         world_size: int = 1,
     ) -> None:
         self.source = as_document_source(documents)
-        self._source_begin = self.source.state_dict()
+        self._source_begin = beginning_of(self.source)
         self.tokenizer = tokenizer
         self.special_tokens = special_tokens_of(tokenizer)
         if max_seq_length <= self.special_tokens.single_count:

@@ -1,6 +1,6 @@
 """Trainers: transformers' own, with loss terms, exact resume and complete Hub pushes."""
 
-from .base import PtmTrainer, last_complete_checkpoint
+from .base import PtmTrainer, checkpoints, last_complete_checkpoint
 from .pretraining import PreTrainingTrainer
 
-__all__ = ["PreTrainingTrainer", "PtmTrainer", "last_complete_checkpoint"]
+__all__ = ["PreTrainingTrainer", "PtmTrainer", "checkpoints", "last_complete_checkpoint"]

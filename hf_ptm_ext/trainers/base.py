@@ -20,6 +20,23 @@ TRAINER_STATE = "trainer_state.json"
 TERM_SUFFIX = "_loss"
 
 
+def checkpoints(output_dir: str | Path) -> list[Path]:
+    """The `checkpoint-N` folders of a run, oldest first, complete or not.
+
+    Args:
+        output_dir: the run's output folder.
+
+    Returns:
+        Their paths.
+    """
+    numbered = []
+    for folder in Path(output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
+        number = folder.name.removeprefix(f"{PREFIX_CHECKPOINT_DIR}-")
+        if number.isdigit():
+            numbered.append((int(number), folder))
+    return [folder for _, folder in sorted(numbered)]
+
+
 def last_complete_checkpoint(output_dir: str | Path) -> Path | None:
     """The newest `checkpoint-N` that was written to its end, or `None`.
 
@@ -27,16 +44,14 @@ def last_complete_checkpoint(output_dir: str | Path) -> Path | None:
 
     Args:
         output_dir: the run's output folder.
+
+    Returns:
+        Its path, or `None`.
     """
-    numbered = []
-    for folder in Path(output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
-        number = folder.name.removeprefix(f"{PREFIX_CHECKPOINT_DIR}-")
-        if number.isdigit() and (folder / TRAINER_STATE).is_file():
-            numbered.append((int(number), folder))
-    for _, folder in sorted(numbered, reverse=True):
+    for folder in reversed(checkpoints(output_dir)):
         try:
             TrainerState.load_from_json(str(folder / TRAINER_STATE))
-        except (ValueError, TypeError, KeyError):
+        except (OSError, ValueError, TypeError, KeyError):
             continue
         return folder
     return None
@@ -76,7 +91,8 @@ class PtmTrainer(Trainer):
     ) -> tuple[list, torch.Tensor | int | None]:
         batches, num_items_in_batch = super().get_batch_samples(epoch_iterator, num_batches, device)
         self._updates_since_log += 1
-        if self._takes_target_counts:
+        # DataParallel scatters its inputs; counts have no rows to scatter, and the model's estimate serves there.
+        if self._takes_target_counts and self.args.n_gpu <= 1:
             self._target_counts = self._count_targets(batches, device)
         return batches, num_items_in_batch
 

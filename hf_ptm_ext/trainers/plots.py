@@ -32,12 +32,12 @@ def plot_loss_curve(log_history: list[dict[str, Any]], path: str | Path, baselin
         points = [(entry["step"], entry[name]) for entry in log_history if name in entry]
         style = "o--" if name.startswith("eval_") else "-"
         axes.plot(*zip(*points, strict=True), style, label=name, markersize=3, linewidth=1.2)
-    for label, value in baselines.items():
-        axes.axhline(value, color="grey", linestyle=":", linewidth=1)
-        axes.annotate(label, (1.0, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=7)
+    for number, (label, value) in enumerate(baselines.items()):
+        axes.axhline(value, color="grey", linestyle=(":", "--")[number % 2], linewidth=1, label=label)
     axes.set_xlabel("step")
     axes.set_ylabel("nats")
-    axes.legend(fontsize=7)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=7)
     axes.grid(alpha=0.3)
     figure.savefig(path, dpi=140)
     return Path(path)

@@ -1,22 +1,47 @@
 """The pre-training Trainer: resumable streams, evaluation in running sums, exact resume of masks."""
 
+import copy
+import hashlib
 import json
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import gather_object
 from torch.utils.data import DataLoader, Subset
-from transformers.trainer_utils import speed_metrics
+from transformers.trainer_callback import TrainerState
+from transformers.trainer_utils import TrainOutput, speed_metrics
+from transformers.utils import logging
 
-from .base import PtmTrainer, last_complete_checkpoint
+from .base import TRAINER_STATE, PtmTrainer, last_complete_checkpoint
+
+logger = logging.get_logger(__name__)
 
 DATA_STATE = "data_state_{rank}.json"
+# Labelled positions whose logits are alive at once in the evaluation of any masked language model.
+LABELS_AT_ONCE = 128
 
 
 def is_resumable(dataset: Any) -> bool:
     """Whether the dataset can save and restore its own position."""
     return hasattr(dataset, "state_dict") and hasattr(dataset, "load_state_dict")
+
+
+def rows_digest(dataset: Any, samples: int = 64) -> str | None:
+    """A fingerprint of prepared rows: their number and a sample of them; `None` for streams, which have their own.
+
+    Args:
+        dataset: the training set.
+        samples: how many rows are looked at.
+    """
+    if is_resumable(dataset) or not hasattr(dataset, "__len__"):
+        return None
+    digest = hashlib.blake2b(str(len(dataset)).encode("utf-8"), digest_size=8)
+    for number in range(0, len(dataset), max(len(dataset) // samples, 1)):
+        row = dataset[number]
+        digest.update(str(sorted((name, str(value)) for name, value in row.items())).encode("utf-8"))
+    return digest.hexdigest()
 
 
 def metrics_from_sums(sums: dict[str, torch.Tensor], weights: dict[str, float], prefix: str) -> dict[str, float]:
@@ -51,7 +76,7 @@ def metrics_from_sums(sums: dict[str, torch.Tensor], weights: dict[str, float], 
 
 
 def sums_of_batch(model: torch.nn.Module, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """Evaluation sums of one batch: the model's own, or those of the logits of any masked language model.
+    """Evaluation sums of one batch: the model's own, or those of any masked language model.
 
     Args:
         model: in evaluation mode.
@@ -62,16 +87,49 @@ def sums_of_batch(model: torch.nn.Module, batch: dict[str, Any]) -> dict[str, to
     """
     if hasattr(model, "evaluation_sums"):
         return model.evaluation_sums(**batch)
-    labels = batch.pop("labels")
     batch.pop("label_positions", None)
+    most = max(int((batch["labels"] != -100).sum(dim=1).max()), 1)
+    rows = max(LABELS_AT_ONCE // most, 1)
+    sums = torch.zeros(3, dtype=torch.float64)
+    for start in range(0, len(batch["labels"]), rows):
+        part = {name: values[start : start + rows] for name, values in batch.items()}
+        sums += masked_lm_sums(model, **part).cpu()
+    return {"mlm": sums}
+
+
+def masked_lm_sums(model: torch.nn.Module, labels: torch.Tensor, **inputs: Any) -> torch.Tensor:
+    """Sums of a few rows, with the vocabulary projection at labelled positions only.
+
+    Args:
+        model: any masked language model.
+        labels: `(batch, seq_len)`.
+        inputs: what its forward takes besides.
+
+    Returns:
+        Float64 `[sum of cross entropies, correct, targets]`.
+    """
     index = (labels.reshape(-1) != -100).nonzero().squeeze(-1)
-    logits = model(**batch).logits
-    logits = logits.reshape(-1, logits.shape[-1]).index_select(0, index).float()
     targets = labels.reshape(-1).index_select(0, index)
+    projection = model.get_output_embeddings()
+
+    def labelled_only(module: torch.nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        states, *rest = arguments
+        return (states.reshape(-1, states.shape[-1]).index_select(0, index), *rest)
+
+    hook = projection.register_forward_pre_hook(labelled_only) if projection is not None else None
+    try:
+        logits = model(**inputs).logits
+    finally:
+        if hook is not None:
+            hook.remove()
+    if hook is None:
+        logits = logits.reshape(-1, logits.shape[-1]).index_select(0, index)
+    logits = logits.float()
     loss = torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
     correct = (logits.argmax(-1) == targets).sum()
-    count = torch.tensor(len(targets), device=loss.device)
-    return {"mlm": torch.stack([loss.double(), correct.double(), count.double()])}
+    return torch.stack(
+        [loss.double(), correct.double(), torch.tensor(float(len(targets)), device=loss.device).double()]
+    )
 
 
 class PreTrainingTrainer(PtmTrainer):
@@ -93,13 +151,20 @@ class PreTrainingTrainer(PtmTrainer):
 
     def __init__(self, *args: Any, eval_collator: Any = None, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self.eval_collator = eval_collator if eval_collator is not None else self.data_collator
+        # A collator of its own: resetting the training collator's counter would repeat its masks.
+        self.eval_collator = eval_collator if eval_collator is not None else copy.deepcopy(self.data_collator)
         self._batches_used = 0
+        workers = self.args.dataloader_num_workers
+        if workers and not is_resumable(self.train_dataset) and hasattr(self.data_collator, "load_state_dict"):
+            logger.warning(
+                f"`dataloader_num_workers` is {workers}: a resumed run sees the same rows with other masks. Set it to "
+                "0 to resume exactly."
+            )
         if is_resumable(self.train_dataset):
-            if self.args.dataloader_num_workers:
+            if workers:
                 raise ValueError(
                     "`dataloader_num_workers` must be 0 with a resumable stream, got "
-                    f"{self.args.dataloader_num_workers}: worker processes read ahead and their position is lost. "
+                    f"{workers}: worker processes read ahead and their position is lost. "
                     "The stream tokenises in batches; set it to 0."
                 )
             # The stream continues by itself; upstream's skipping would read rows a second time.
@@ -130,7 +195,11 @@ class PreTrainingTrainer(PtmTrainer):
     def _save_rng_state(self, output_dir: str) -> None:
         """Save the data state with the random states, before `trainer_state.json` closes the checkpoint."""
         super()._save_rng_state(output_dir)
-        state: dict[str, Any] = {"batches_used": self._batches_used}
+        state: dict[str, Any] = {
+            "batches_used": self._batches_used,
+            "world_size": self.args.world_size,
+            "rows": rows_digest(self.train_dataset),
+        }
         if is_resumable(self.train_dataset):
             state["stream"] = self.train_dataset.state_dict()
         path = self._data_state_path(output_dir)
@@ -146,8 +215,15 @@ class PreTrainingTrainer(PtmTrainer):
             if resume_from_checkpoint is None:
                 raise ValueError(f"`output_dir` = {self.args.output_dir} has no complete checkpoint to resume from.")
         if resume_from_checkpoint:
-            self._load_data_state(resume_from_checkpoint)
             resume_from_checkpoint = str(resume_from_checkpoint)
+            state = TrainerState.load_from_json(str(Path(resume_from_checkpoint) / TRAINER_STATE))
+            if 0 < self.args.max_steps <= state.global_step:
+                # Upstream would make one update more.
+                logger.warning(f"{resume_from_checkpoint} has made its {state.global_step} updates: nothing to train.")
+                self._load_from_checkpoint(resume_from_checkpoint)
+                self.state = state
+                return TrainOutput(state.global_step, 0.0, {})
+            self._load_data_state(resume_from_checkpoint)
         return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
 
     def _load_data_state(self, checkpoint: str | Path) -> None:
@@ -159,6 +235,17 @@ class PreTrainingTrainer(PtmTrainer):
                 "processes, or start a new run from the checkpoint with `model_name_or_path`."
             )
         state = json.loads(path.read_text(encoding="utf-8"))
+        if state["world_size"] != self.args.world_size:
+            raise ValueError(
+                f"`resume_from_checkpoint` = {checkpoint} was written by {state['world_size']} processes and this run "
+                f"has {self.args.world_size}, so the data cannot continue where they stopped. Use as many, or start a "
+                "new run from the checkpoint with `model_name_or_path`."
+            )
+        if state["rows"] != rows_digest(self.train_dataset):
+            raise ValueError(
+                f"`resume_from_checkpoint` = {checkpoint} was trained on other rows than these: data, tokenizer or "
+                "length differ. Use the same, or start a new run from the checkpoint with `model_name_or_path`."
+            )
         self._batches_used = state["batches_used"]
         self._restore_masks()
         if is_resumable(self.train_dataset):
@@ -172,6 +259,8 @@ class PreTrainingTrainer(PtmTrainer):
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         """Batches of this process's share of the rows, each row in exactly one process."""
+        if self.is_fsdp_enabled:
+            return super().get_eval_dataloader(eval_dataset)
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
         share = Subset(dataset, range(self.args.process_index, len(dataset), self.args.world_size))
         if hasattr(self.eval_collator, "load_state_dict"):
@@ -181,7 +270,9 @@ class PreTrainingTrainer(PtmTrainer):
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
-        """Evaluate in running sums where the model offers `evaluation_sums`, else as upstream.
+        """Evaluate in running sums: no logits are gathered, memory does not grow with the data.
+
+        Under FSDP, whose parameters are whole only inside the wrapped forward, losses are evaluated as upstream does.
 
         Args:
             eval_dataset: a map-style dataset of rows (default: the Trainer's).
@@ -189,8 +280,13 @@ class PreTrainingTrainer(PtmTrainer):
             metric_key_prefix: put before every metric.
 
         Returns:
-            Loss, accuracy and number of targets of each term, and the perplexity of the masked-token term.
+            Loss, accuracy and number of targets of each term, see `metrics_from_sums`.
+
+        Raises:
+            ValueError: there is no evaluation dataset.
         """
+        if self.is_fsdp_enabled:
+            return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
         if dataset is None:
             raise ValueError("`eval_dataset` must be given: the Trainer has none.")
@@ -206,7 +302,12 @@ class PreTrainingTrainer(PtmTrainer):
             for term, values in batch_sums.items():
                 sums[term] = sums[term] + values if term in sums else values
         model.train(was_training)
-        sums = {term: self.accelerator.reduce(values, reduction="sum") for term, values in sorted(sums.items())}
+        # As objects: a process without rows knows no term, and must take part all the same.
+        parts = gather_object([{term: values.tolist() for term, values in sums.items()}])
+        sums = {}
+        for part in parts:
+            for term, values in part.items():
+                sums[term] = sums.get(term, 0) + torch.tensor(values, dtype=torch.float64)
         weights = {"sbo": float(getattr(model.config, "sbo_loss_weight", 1.0))}
         metrics = metrics_from_sums(sums, weights, metric_key_prefix)
         metrics.update(speed_metrics(metric_key_prefix, start, num_samples=len(dataset)))

@@ -3,14 +3,32 @@
 import gzip
 import json
 import pickle
+import shutil
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, AutoTokenizer, BertConfig, BertForMaskedLM
+import torch
+from transformers import (
+    AutoModelForMaskedLM,
+    AutoModelForPreTraining,
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    BertTokenizer,
+    RobertaConfig,
+    RobertaForMaskedLM,
+)
 
 from hf_ptm_ext.cli import main
-from hf_ptm_ext.cli.pretrain_arguments import parse
+from hf_ptm_ext.cli.pretrain import written_aside
+from hf_ptm_ext.cli.pretrain_arguments import DataArguments, ObjectiveArguments, parse
+from hf_ptm_ext.cli.pretrain_objectives import build_collator
+from hf_ptm_ext.data import is_held_out
 from hf_ptm_ext.hub import validate_model_card
+from hf_ptm_ext.resources import resource_folder
+from hf_ptm_ext.trainers import PreTrainingTrainer, checkpoints
 from tests.cli.jobs import TINY, flags, read_metrics
 
 
@@ -114,8 +132,10 @@ def test_a_recipe_is_overridden_by_flags_and_overrides(tmp_path):
 
 
 def test_recipes_that_come_with_the_package_parse():
-    for name in ("quickstart.yaml", "spanbert_continue.yaml", "wwm_zh.yaml"):
-        assert parse([name])[3].max_steps > 0
+    recipes = sorted(path.name for path in resource_folder("configs").iterdir())
+    assert "quickstart.yaml" in recipes
+    for name in recipes:
+        assert parse([name, "--use_cpu", "true"])[3].max_steps > 0
 
 
 @pytest.mark.parametrize(
@@ -220,3 +240,164 @@ def test_rows_longer_than_the_position_table_are_refused(tmp_path, capsys):
     arguments = flags(output_dir=tmp_path / "out", config_overrides=f"{TINY},max_position_embeddings=16")
     assert main(["pretrain", *arguments]) == 2
     assert "max_seq_length" in capsys.readouterr().err
+
+
+# ---- what must not be lost or mixed ----
+
+
+@pytest.mark.parametrize(("field", "value"), [("license", "Apache"), ("language", "english")])
+def test_a_wrong_card_field_is_refused_before_training(tmp_path, capsys, field, value):
+    assert main(["pretrain", *flags(output_dir=tmp_path / "out", **{field: value})]) == 2
+    assert value in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_overwriting_removes_the_checkpoints_of_the_other_run(finished, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(finished, folder)
+    assert main(["pretrain", *flags(output_dir=folder, overwrite=True, max_steps=1, save_steps=1)]) == 0
+    assert [path.name for path in checkpoints(folder)] == ["checkpoint-1"]
+
+
+def test_a_stream_holds_text_out_and_never_trains_on_it(tmp_path, monkeypatch):
+    seen = []
+    original = PreTrainingTrainer.get_batch_samples
+    monkeypatch.setattr(
+        PreTrainingTrainer,
+        "get_batch_samples",
+        lambda self, *arguments: seen.append(original(self, *arguments)) or seen[-1],
+    )
+    file, folder = tmp_path / "text.txt", tmp_path / "out"
+    file.write_text("\n\n".join(f"Document {number} is about ships." for number in range(60)), encoding="utf-8")
+    arguments = flags(output_dir=folder, train_file=file, streaming=True, vocab_size=120, validation_fraction=0.3)
+    assert main(["pretrain", *arguments, "--max_steps", "30"]) == 0
+    documents = [[f"Document {number} is about ships."] for number in range(60)]
+    held_out = [document for document in documents if is_held_out(document, 0.3)]
+    assert read_metrics(folder)["eval_mlm_targets"] > 0
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    forbidden = {tuple(tokenizer(document[0])["input_ids"]) for document in held_out}
+    trained = set()
+    for batches, _ in seen:
+        for batch in batches:
+            ids = torch.where(batch["labels"] != -100, batch["labels"], batch["input_ids"])
+            trained |= {tuple(token for token in row if token != tokenizer.pad_token_id) for row in ids.tolist()}
+    assert trained, "something was trained on"
+    assert not trained & forbidden
+
+
+def test_a_failing_move_leaves_no_folder_that_passes_for_a_model(tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text("old", encoding="utf-8")
+    (tmp_path / "model.safetensors").write_text("old", encoding="utf-8")
+    original = Path.replace
+
+    def fail_on_weights(self, target):
+        if self.name == "model.safetensors":
+            raise OSError("no space left")
+        return original(self, target)
+
+    monkeypatch.setattr(Path, "replace", fail_on_weights)
+
+    def save():
+        with written_aside(tmp_path) as partial:
+            for name in ("config.json", "model.safetensors", "added.py"):
+                (partial / name).write_text("new", encoding="utf-8")
+
+    with pytest.raises(OSError, match="no space"):
+        save()
+    assert not (tmp_path / "config.json").exists()
+
+
+def test_config_overrides_of_any_type(tmp_path):
+    overrides = f"{TINY},attention_probs_dropout_prob=0,layer_norm_eps=1e-6,hidden_act=relu,classifier_dropout=0.2"
+    assert main(["pretrain", *flags(output_dir=tmp_path / "out", config_overrides=overrides, max_steps=1)]) == 0
+    config = json.loads((tmp_path / "out" / "config.json").read_text(encoding="utf-8"))
+    assert (config["layer_norm_eps"], config["hidden_act"], config["classifier_dropout"]) == (1e-6, "relu", 0.2)
+
+
+def test_the_label_budget_of_compiled_rows_holds_every_row(tmp_path):
+    data, objective = DataArguments(max_seq_length=256, pack_rows=True), ObjectiveArguments()
+    objective.next_sentence_prediction = True
+    pair = [2, *range(10, 17), 3, *range(20, 27), 3]
+    row = {
+        "input_ids": (pair * 15 + [0] * 16)[:256],
+        "sequence_ids": ([number for number in range(1, 16) for _ in pair] + [0] * 16)[:256],
+    }
+    tokenizer = BertTokenizer(
+        vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4} | {f"w{n}": n for n in range(5, 30)}
+    )
+    model = SimpleNamespace(config=SimpleNamespace(max_pair_targets=15))
+    collator = build_collator(data, objective, tokenizer, model, 0, [1] * 30, fixed_shapes=True)
+    assert (collator([row])["labels"] != -100).sum() == 60
+
+
+def test_packed_rows_are_refused_for_models_that_would_mix_them(finished, tmp_path, capsys):
+    base = tmp_path / "bert"
+    tokenizer = AutoTokenizer.from_pretrained(finished)
+    config = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64
+    )
+    BertForMaskedLM(config).save_pretrained(base)
+    tokenizer.save_pretrained(base)
+    options = {"model_name_or_path": base, "config_overrides": None, "objective": "mlm", "pack_rows": True}
+    assert main(["pretrain", *flags(output_dir=tmp_path / "out", **options)]) == 2
+    assert "sequence_ids" in capsys.readouterr().err
+
+
+def test_a_tokenizer_that_does_not_know_the_text_is_refused(finished, tmp_path, capsys):
+    arguments = flags(output_dir=tmp_path / "out", corpus="zh", tokenizer_name=finished)
+    assert main(["pretrain", *arguments]) == 2
+    assert "tokenizer_name" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_text_without_a_whole_batch_is_refused_if_the_rest_is_dropped(tmp_path, capsys):
+    options = {"dataloader_drop_last": True, "max_train_rows": 3}
+    assert main(["pretrain", *flags(output_dir=tmp_path / "out", **options)]) == 2
+    assert "dataloader_drop_last" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("write", [empty, binary])
+def test_bad_validation_text_is_named_too(tmp_path, capsys, write):
+    file = tmp_path / "validation.txt"
+    write(file)
+    assert main(["pretrain", *flags(output_dir=tmp_path / "out", validation_file=file)]) == 2
+    assert "validation.txt" in capsys.readouterr().err
+
+
+def test_another_architecture_is_sent_to_the_token_objectives(tmp_path, capsys):
+    RobertaForMaskedLM(
+        RobertaConfig(vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2)
+    ).save_pretrained(tmp_path / "roberta")
+    BertTokenizer(vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5}).save_pretrained(
+        tmp_path / "roberta"
+    )
+    file = tmp_path / "text.txt"
+    file.write_text("a a a\n\na a\n", encoding="utf-8")
+    options = {"model_name_or_path": tmp_path / "roberta", "config_overrides": None, "train_file": file}
+    assert main(["pretrain", *flags(output_dir=tmp_path / "out", **options)]) == 2
+    assert "--objective mlm" in capsys.readouterr().err
+
+
+def test_chinese_whole_words_without_a_segmenter_name_the_option(tmp_path, capsys):
+    assert main(["pretrain", *flags(output_dir=tmp_path / "out", corpus="zh", objective="wwm", vocab_size=1500)]) == 2
+    assert "--segmenter jieba" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_command_starts_resumes_and_stays_finished(tmp_path):
+    folder = tmp_path / "out"
+    arguments = flags(output_dir=folder, resume_from_checkpoint="auto", save_steps=1)
+    assert main(["pretrain", *arguments]) == 0
+    before = read_metrics(folder)
+    weights = (folder / "model.safetensors").read_bytes()
+    assert main(["pretrain", *arguments]) == 0
+    after = read_metrics(folder)
+    assert (folder / "model.safetensors").read_bytes() == weights
+    assert after["eval_mlm_loss"] == before["eval_mlm_loss"]
+    assert after["before_mlm_loss"] == before["before_mlm_loss"], "what was measured before training is kept"
+
+
+def test_the_card_names_the_folder_not_a_temporary_one(finished):
+    card = (finished / "README.md").read_text(encoding="utf-8")
+    assert "your-name/tiny-spanbert" in card
+    assert "_partial" not in card

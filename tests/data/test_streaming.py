@@ -22,6 +22,7 @@ from hf_ptm_ext.data import (
     pretraining_dataset,
     train_wordpiece,
 )
+from hf_ptm_ext.data.filtered import FilteredDocuments
 
 DOCUMENTS = [[f"number {index}." + " and more" * (index % 5), "end"][: 1 + index % 2] for index in range(24)]
 TOKENIZER = train_wordpiece(DOCUMENTS, 120)
@@ -299,3 +300,14 @@ def test_too_few_documents_for_the_processes_are_an_error_not_an_endless_loop():
 def test_impossible_options_are_named(options, message):
     with pytest.raises(ValueError, match=message):
         build(**options)
+
+
+@pytest.mark.parametrize("kind", ["list", "files", "dataset", "streaming"])
+def test_a_source_that_was_read_before_is_read_from_its_beginning(kind, tmp_path):
+    source = as_document_source(source_of(kind, tmp_path))
+    expected = list(build(as_document_source(source_of(kind, tmp_path))))
+    assert len(list(source)) == 24
+    assert list(build(source)) == expected
+    next(iter(source))
+    assert list(build(source)) == expected
+    assert list(build(FilteredDocuments(source, lambda document: True))) == expected

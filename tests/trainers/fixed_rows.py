@@ -40,7 +40,8 @@ def fixed_rows(width=30, vocab_size=60):
     return rows
 
 
-def one_update(folder, batch, accumulation):
+def one_update(folder, batch, accumulation, model=None, rows=None, **options):
+    """Train for one update of SGD; by default SpanBERT on the fixed rows."""
     torch.manual_seed(0)
     config = SpanBertConfig(
         vocab_size=60,
@@ -71,10 +72,11 @@ def one_update(folder, batch, accumulation):
         use_cpu=True,
     )
     trainer = PtmTrainer(
-        model=SpanBertForPreTraining(config),
+        model=SpanBertForPreTraining(config) if model is None else model,
         args=args,
-        train_dataset=fixed_rows(),
+        train_dataset=fixed_rows() if rows is None else rows,
         data_collator=torch.utils.data.default_collate,
+        **options,
     )
     trainer.train()
     return trainer

@@ -53,7 +53,7 @@ class StopAfter(TrainerCallback):
         control.should_training_stop = control.should_training_stop or state.global_step >= self.step
 
 
-def trainer(folder, dataset, tokenizer, *, stop=None, max_steps=6, batch=4, **arguments):
+def trainer(folder, dataset, tokenizer, *, stop=None, max_steps=6, batch=4, eval_dataset=None, **arguments):
     """A recording Trainer that saves a checkpoint every second step."""
     args = PretrainingArguments(
         output_dir=str(folder),
@@ -73,6 +73,7 @@ def trainer(folder, dataset, tokenizer, *, stop=None, max_steps=6, batch=4, **ar
         model=small_model(tokenizer),
         args=args,
         train_dataset=dataset,
+        eval_dataset=eval_dataset,
         data_collator=DataCollatorForSpanMasking(tokenizer, max_pair_targets=4, seed=5),
         callbacks=[StopAfter(stop)] if stop else [],
     )

@@ -34,7 +34,7 @@ def test_a_streaming_job_of_two_processes_resumes_exactly(tmp_path):
     def job(folder, *more):
         options = {"streaming": True, "max_steps": 4, "save_steps": 2, "train_file": None, "max_train_rows": None}
         validation = "hf_ptm_ext/data/corpora/chinese.txt.gz"
-        words = flags(output_dir=folder, validation_file=validation, save_total_limit=5, **options)
+        words = flags(output_dir=folder, validation_file=validation, save_total_limit=5, max_eval_rows=1, **options)
         launch(29612, "-m", "hf_ptm_ext", "pretrain", *words, *more)
 
     job(tmp_path / "whole")
@@ -47,3 +47,4 @@ def test_a_streaming_job_of_two_processes_resumes_exactly(tmp_path):
     assert again["eval_mlm_loss"] == whole["eval_mlm_loss"]
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "again")]
     assert weights[0] == weights[1]
+    assert whole["eval_mlm_targets"] > 0, "one row, so one of the two processes evaluates none"

@@ -3,11 +3,14 @@
 import pytest
 import torch
 from datasets import Dataset
-from transformers import TrainingArguments
+from transformers import BertConfig, BertForMaskedLM, DistilBertForMaskedLM, RobertaForMaskedLM, TrainingArguments
 
-from hf_ptm_ext import DataCollatorForWholeWordMasking
+from hf_ptm_ext import DataCollatorForMaskedLanguageModeling, DataCollatorForWholeWordMasking
+from hf_ptm_ext.cli.pretrain import loss_of_outputs
 from hf_ptm_ext.data import pretraining_dataset
 from hf_ptm_ext.trainers import PtmTrainer
+from hf_ptm_ext.trainers.pretraining import sums_of_batch
+from tests.trainers.fixed_rows import fixed_rows, one_update
 from tests.trainers.runs import small_model, trainer
 
 
@@ -34,6 +37,61 @@ def test_evaluation_sums_equal_the_loss_of_the_model(tmp_path, documents, tokeni
     assert again["eval_loss"] == metrics["eval_loss"], "every evaluation has the same masks"
     correct = (output.prediction_logits.argmax(-1) == batch["labels"]).sum().item()
     assert metrics["eval_mlm_accuracy"] == pytest.approx(correct / metrics["eval_mlm_targets"])
+
+
+@pytest.mark.parametrize("model_class", [BertForMaskedLM, RobertaForMaskedLM, DistilBertForMaskedLM])
+def test_any_masked_language_model_is_evaluated_at_its_labels(documents, tokenizer, model_class):
+    torch.manual_seed(0)
+    sizes = {"vocab_size": len(tokenizer), "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    if model_class is DistilBertForMaskedLM:
+        sizes = {"vocab_size": len(tokenizer), "dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 32}
+    model = model_class(model_class.config_class(**sizes)).eval()
+    rows = pretraining_dataset(documents[:4], tokenizer, max_seq_length=32)
+    collator = DataCollatorForMaskedLanguageModeling(tokenizer, budget="exact", label_budget=16, seed=0)
+    batch = collator([{"input_ids": row["input_ids"]} for row in rows])
+    labels = batch["labels"]
+    with torch.no_grad():
+        logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+        sums = sums_of_batch(model, dict(batch))["mlm"]
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum")
+    assert sums.tolist() == pytest.approx(
+        [loss.item(), (logits.argmax(-1) == labels).sum().item(), (labels != -100).sum().item()], rel=1e-5
+    )
+    assert not model.get_output_embeddings()._forward_pre_hooks, "nothing is left on the model"
+
+
+@pytest.mark.parametrize(("batch", "accumulation"), [(2, 4), (1, 8)])
+def test_upstream_classes_accumulate_exactly_in_the_job(tmp_path, batch, accumulation):
+    """Case G07 for `mlm` and `wwm`: upstream's forward returns the mean of a micro-batch."""
+    rows = [{name: row[name] for name in ("input_ids", "attention_mask", "labels")} for row in fixed_rows()]
+
+    def update(folder, *sizes):
+        torch.manual_seed(0)
+        config = BertConfig(
+            vocab_size=60,
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+        )
+        return one_update(folder, *sizes, BertForMaskedLM(config), rows, compute_loss_func=loss_of_outputs)
+
+    whole, pieces = update(tmp_path / "whole", 8, 1), update(tmp_path / "pieces", batch, accumulation)
+    assert pieces.state.log_history[0]["loss"] == pytest.approx(whole.state.log_history[0]["loss"], rel=1e-5)
+    for name, value in whole.model.state_dict().items():
+        torch.testing.assert_close(pieces.model.state_dict()[name], value, rtol=1e-5, atol=1e-6)
+
+
+def test_evaluation_does_not_touch_the_training_masks(tmp_path, documents, tokenizer):
+    rows = pretraining_dataset(documents[:3], tokenizer, max_seq_length=32)
+    plain = trainer(tmp_path / "plain", rows, tokenizer, max_steps=6)
+    plain.train()
+    evaluated = trainer(
+        tmp_path / "evaluated", rows, tokenizer, max_steps=6, eval_strategy="steps", eval_steps=2, eval_dataset=rows
+    )
+    evaluated.train()
+    assert evaluated.seen == plain.seen
 
 
 def test_columns_that_only_the_collator_reads_are_kept(tmp_path, tokenizer):

@@ -7,7 +7,7 @@ import torch
 from datasets import load_dataset
 
 from hf_ptm_ext.data import PretrainingStream, pretraining_dataset
-from hf_ptm_ext.trainers import last_complete_checkpoint
+from hf_ptm_ext.trainers import checkpoints, last_complete_checkpoint
 from tests.trainers.runs import trainer
 
 
@@ -90,6 +90,35 @@ def test_a_checkpoint_of_another_job_is_refused(tmp_path, documents, tokenizer):
     trainer(tmp_path, rows, tokenizer, max_steps=2).train()
     (tmp_path / "checkpoint-2" / "data_state_0.json").unlink()
     with pytest.raises(ValueError, match=r"data_state_0\.json"):
+        trainer(tmp_path, rows, tokenizer, max_steps=4).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+
+
+def test_a_finished_run_is_not_trained_further(tmp_path, documents, tokenizer):
+    rows = pretraining_dataset(documents[:3], tokenizer, max_seq_length=32)
+    finished = trainer(tmp_path, rows, tokenizer, max_steps=4)
+    finished.train()
+    again = trainer(tmp_path, rows, tokenizer, max_steps=4)
+    again.train(resume_from_checkpoint=True)
+    assert again.state.global_step == 4
+    assert [path.name for path in checkpoints(tmp_path)] == ["checkpoint-2", "checkpoint-4"]
+    for name, value in weights(finished).items():
+        torch.testing.assert_close(again.model.state_dict()[name], value, rtol=0, atol=0)
+
+
+def test_other_rows_are_refused_on_resume(tmp_path, documents, tokenizer):
+    rows = pretraining_dataset(documents[:6], tokenizer, max_seq_length=32)
+    trainer(tmp_path, rows.select(range(40)), tokenizer, max_steps=2).train()
+    other = trainer(tmp_path, rows.select(range(1, 41)), tokenizer, max_steps=4)
+    with pytest.raises(ValueError, match="other rows"):
+        other.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+
+
+def test_another_number_of_processes_is_refused(tmp_path, documents, tokenizer):
+    rows = pretraining_dataset(documents[:3], tokenizer, max_seq_length=32)
+    trainer(tmp_path, rows, tokenizer, max_steps=2).train()
+    state = tmp_path / "checkpoint-2" / "data_state_0.json"
+    state.write_text(state.read_text(encoding="utf-8").replace('"world_size": 1', '"world_size": 2'), encoding="utf-8")
+    with pytest.raises(ValueError, match="2 processes"):
         trainer(tmp_path, rows, tokenizer, max_steps=4).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
 
 
