@@ -35,6 +35,6 @@ def test_a_boundary_term_of_weight_zero_is_not_learnt(tmp_path):
 
 @pytest.mark.slow
 def test_chinese_whole_words_are_learnt(tmp_path):
-    metrics = learn(tmp_path / "out", "wwm_zh.yaml", "--max_steps", "150", "--max_seq_length", "64")
+    metrics = learn(tmp_path / "out", "wwm_zh.yaml", "--max_steps", "250", "--max_seq_length", "64")
     assert metrics["eval_mlm_loss"] < metrics["before_mlm_loss"] - 1.0
-    assert metrics["eval_mlm_loss"] < metrics["baseline_mlm_loss"] + 0.1
+    assert metrics["eval_mlm_loss"] < metrics["baseline_mlm_loss"]
