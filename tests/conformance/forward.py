@@ -123,6 +123,25 @@ class ForwardChecks(FamilyCase):
         with pytest.raises(ValueError, match="`max_position_embeddings`"):
             model(torch.full((1, 9), 5))
 
+    def test_arguments_that_nothing_reads_are_refused(self, head: Head) -> None:
+        """A misspelt mask, a cache that an encoder lacks: ignored, they would give other outputs without notice."""
+        model, inputs = self.model(head), self.inputs(head)
+        with torch.no_grad(), pytest.raises(TypeError, match=r"`attention_maks`.*did you mean `attention_mask`"):
+            model(input_ids=inputs["input_ids"], attention_maks=inputs["attention_mask"])
+        for name in ("past_key_values", "cache", "encoder_hidden_states", "cu_seq_lens_q"):
+            with torch.no_grad(), pytest.raises(TypeError, match=f"`{name}`"):
+                model(**inputs, **{name: torch.zeros(1)})
+
+    @torch.no_grad()
+    def test_arguments_of_upstreams_code_pass(self, head: Head) -> None:
+        """What Trainer and wrappers hand through, and whatever is `None`."""
+        model, inputs = self.model(head), self.inputs(head)
+        extra = {"num_items_in_batch": torch.tensor(3), "use_cache": False, "output_attentions": None}
+        expected = model(**inputs)
+        assert_same_outputs(model(**inputs, **extra, past_key_values=None, head_mask=None), expected, 0.0)
+        model.config.use_cache = False  # as Trainer sets it
+        assert_same_outputs(model(**inputs), expected, 0.0)
+
     @torch.no_grad()
     def test_explicit_positions_and_no_mask_equal_the_defaults(self, row_head: Head) -> None:
         model = self.model(row_head)

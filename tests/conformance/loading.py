@@ -246,6 +246,33 @@ class LoadingChecks(FamilyCase):
         again = load_file(tmp_path / "again" / "model.safetensors")
         assert set(again) <= set(model.state_dict())
 
+    @pytest.mark.parametrize("form", ["a layer", "a weight", "nothing"])
+    def test_encoder_weights_that_a_file_lacks_are_named(
+        self, head: Head, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A wrong name must never end as a freshly initialised weight without a word of ours."""
+        module = sys.modules[next(cls.__module__ for cls in head.cls.__mro__ if "_check_loading" in vars(cls))]
+        said: list[str] = []
+        monkeypatch.setattr(module.logger, "warning", said.append)
+        model = self.model(head)
+        model.save_pretrained(tmp_path)
+        path = tmp_path / "model.safetensors"
+        gone = {"a layer": "encoder.layer.1.", "a weight": "encoder.layer.0.attention.self.query.weight"}.get(form)
+        weights = load_file(path)
+        kept = {name: value for name, value in weights.items() if gone is None or gone not in name}
+        if gone is not None:
+            assert len(kept) < len(weights)
+            kept |= {f"elsewhere.{name}": value for name, value in weights.items() if gone in name}
+        save_file(kept, path, {"format": "pt"})
+        head.cls.from_pretrained(tmp_path)
+        expected = {"a layer": "lacks encoder layers 1 (of 2, from 0)", "a weight": gone}.get(form)
+        if expected is None:
+            assert said == []
+        else:
+            assert len(said) == 1
+            assert expected in said[0]
+            assert str(tmp_path) in said[0]
+
     def test_a_file_without_encoder_weights_is_refused(self, head: Head, tmp_path: Path) -> None:
         model = self.model(head)
         state = {f"elsewhere.{name}": value for name, value in model.state_dict().items()}

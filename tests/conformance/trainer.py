@@ -140,31 +140,35 @@ class TrainerChecks(FamilyCase):
         assert np.isfinite(trainer.evaluate()["eval_loss"])
 
     def test_smoothing_own_losses_and_evaluation_in_between(self, loss_head: Head, tmp_path: Path) -> None:
-        """What needs logits in training gets them, although the head leaves them out when it has labels."""
-        if "logits" not in loss_head.outputs:
-            return
+        """What needs logits in training gets them, although the head leaves them out when it has labels.
+
+        The Trainer takes `labels` out and reads `logits`: its loss has the main term alone. Without `labels` (question
+        answering) it smooths nothing.
+        """
         dataset = self.dataset(loss_head)
         whole = self.whole(dataset)
-        labels = whole.pop("labels")
         with torch.no_grad():
-            logits = self.model(loss_head)(**whole).logits
-        flat = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
-        smoothed = torch.nn.functional.cross_entropy(*flat, label_smoothing=0.1).item()
-        plain = torch.nn.functional.cross_entropy(*flat).item()
-
-        def own(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None) -> torch.Tensor:
-            values = outputs.logits.reshape(-1, outputs.logits.shape[-1])
-            return torch.nn.functional.cross_entropy(values, labels.reshape(-1))
-
+            plain = self.model(loss_head).train()(**whole).loss.item()
+        if "labels" not in whole:
+            cases = [(plain, {"label_smoothing_factor": 0.1}, {})]
+            logits = None
+        else:
+            labels = whole.pop("labels")
+            with torch.no_grad():
+                logits = self.model(loss_head)(**whole).logits
+            flat = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
+            smoothed = torch.nn.functional.cross_entropy(*flat, label_smoothing=0.1).item()
+            token_loss = torch.nn.functional.cross_entropy(*flat).item()
+            cases = [
+                (smoothed, {"label_smoothing_factor": 0.1}, {}),
+                (token_loss, {}, {"compute_loss_func": own_loss}),
+            ]
+        cases.append((plain, {}, {}))
         evaluated = []
-        for expected, extra, options in (
-            (smoothed, {"label_smoothing_factor": 0.1}, {}),
-            (plain, {}, {"compute_loss_func": own}),
-            (plain, {"eval_strategy": "steps", "eval_steps": 1, "max_steps": 2}, {}),
-        ):
+        for expected, extra, options in cases:
             trainer = Trainer(
                 model=self.model(loss_head),
-                args=arguments(tmp_path, **extra),
+                args=arguments(tmp_path, eval_strategy="steps", eval_steps=1, max_steps=2, **extra),
                 train_dataset=dataset,
                 eval_dataset=dataset,
                 compute_metrics=lambda result: evaluated.append(result.predictions) or {},
@@ -173,5 +177,15 @@ class TrainerChecks(FamilyCase):
             trainer.train()
             logged = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
             assert logged[0] == pytest.approx(expected, rel=1e-4)
-        assert len(evaluated) == 2
-        assert evaluated[0].shape == tuple(logits.shape)
+        assert len(evaluated) == 2 * len(cases)
+        for predictions in evaluated:
+            if logits is None:
+                assert [part.shape for part in predictions] == [(8, 9), (8, 9)]
+            else:
+                assert predictions.shape == tuple(logits.shape)
+
+
+def own_loss(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None) -> torch.Tensor:
+    """A loss function as users hand it to the Trainer."""
+    values = outputs.logits.reshape(-1, outputs.logits.shape[-1])
+    return torch.nn.functional.cross_entropy(values, labels.reshape(-1))

@@ -118,6 +118,22 @@ class TrainingChecks(FamilyCase):
         with pytest.raises(ValueError, match="`label_positions` must cover every label"):
             model(**batch, label_positions=positions)
 
+    def test_positions_are_compared_not_counted(self, vocabulary_head: Head) -> None:
+        """One label named twice and one left out are as many as there are."""
+        model, batch = self.model(vocabulary_head).train(), self.main_labels(self.labelled(vocabulary_head))
+        labels = torch.full_like(batch["labels"], -100)
+        labels[:, 1:3] = 7
+        batch["labels"] = labels
+        rows = labels.shape[0]
+        with pytest.raises(ValueError, match=f"`label_positions` must cover every label: {2 * rows} .* {rows} are"):
+            model(**batch, label_positions=torch.tensor([[1, 1]] * rows))
+        with pytest.raises(ValueError, match="`label_positions` must name every label once"):
+            model(**batch, label_positions=torch.tensor([[1, 2, 2]] * rows))
+        for wrong in (-1, labels.shape[1]):
+            with pytest.raises(ValueError, match=rf"`label_positions` must be positions in the row.* got {wrong}\."):
+                model(**batch, label_positions=torch.tensor([[1, 2, wrong]] * rows))
+        assert torch.isfinite(model(**batch, label_positions=torch.tensor([[2, 1, 0]] * rows)).loss)
+
     def test_a_packed_step_never_waits_for_the_device(self, vocabulary_head: Head) -> None:
         """On the meta device there are no values: whatever has to look at one fails."""
         batch = self.packed(self.labelled(vocabulary_head))
@@ -147,6 +163,20 @@ class TrainingChecks(FamilyCase):
     def main_labels(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The batch with the labels of the main term alone."""
         return batch
+
+    @pytest.mark.parametrize("as_tensor", [False, True])
+    def test_an_update_without_any_label_is_zero(self, loss_head: Head, as_tensor: bool) -> None:
+        """Its number of labels is 0: the loss still is 0 with a graph, never NaN."""
+        model, batch = self.model(loss_head).train(), self.main_labels(self.labelled(loss_head))
+        for name in batch:
+            if "label" in name or name.endswith("_positions"):
+                batch[name] = torch.full_like(batch[name], -100)
+        none = torch.tensor(0) if as_tensor else 0
+        loss = model(**batch, num_items_in_batch=none).loss
+        assert loss == 0
+        loss.backward()
+        for name, value in model.named_parameters():
+            assert value.grad is None or torch.isfinite(value.grad).all(), name
 
     @pytest.mark.parametrize(
         ("problem", "num_labels", "labels"),

@@ -3,7 +3,7 @@
 A masked-language-model step labels some 15 % of its tokens; computing the vocabulary logits there alone gives the
 same loss for a fraction of the time and memory. Every loss here is a sum over labelled targets divided by a count,
 where the count is the caller's `num_items_in_batch` if given (exact under gradient accumulation) and otherwise the
-batch's own; with no target at all the loss is 0 with a gradient graph, never NaN.
+batch's own; with no target at all, here or in the whole update, the loss is 0 with a gradient graph, never NaN.
 """
 
 import inspect
@@ -12,8 +12,25 @@ import torch
 from torch import nn
 from transformers.activations import ACT2FN
 
-# Rows of vocabulary logits alive at once while sums are accumulated for evaluation: 128 rows of 30,000 are 15 MB.
-EVALUATION_CHUNK = 128
+# Rows of vocabulary logits alive at once while sums are accumulated for evaluation: 32 rows of 30,000 are 4 MB, and
+# their cross entropy needs the same again. Measured, that is lost in what the encoder itself takes; 128 rows are not.
+EVALUATION_CHUNK = 32
+
+
+def values_can_be_read(tensor: torch.Tensor) -> bool:
+    """Whether looking at a tensor's values costs nothing: a plain tensor on the CPU, in no graph that is being made.
+
+    Elsewhere a look waits for the device or breaks the graph, so checks of values are left out there.
+
+    Args:
+        tensor: what one would look at.
+
+    Returns:
+        False under `torch.compile`, export and tracing, for fake and sharded tensors, and on accelerators.
+    """
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return False
+    return tensor.device.type == "cpu" and type(tensor) in (torch.Tensor, nn.Parameter)
 
 
 class CanonicalPredictionHeadTransform(nn.Module):
@@ -59,40 +76,74 @@ def select_labelled(
 
     Returns:
         States `(targets, hidden)` and labels `(targets,)`, in row order.
+
+    Raises:
+        ValueError: `label_positions` leave a label out, name one twice or leave the row (see `check_budget`).
     """
     flat_states = hidden_states.reshape(-1, hidden_states.shape[-1])
     flat_labels = labels.reshape(-1)
     if label_positions is not None:
+        check_positions(label_positions, labels.shape[1], "label_positions")
         rows = torch.arange(labels.shape[0], device=labels.device)[:, None]
         index = (rows * labels.shape[1] + label_positions).reshape(-1)
+        check_budget(flat_labels, index, "label_positions")
     elif torch.compiler.is_compiling():
         return flat_states, flat_labels
     else:
         index = (flat_labels != -100).nonzero().squeeze(-1)
-    targets = flat_labels.index_select(0, index)
-    if label_positions is not None:
-        check_budget(flat_labels, targets, "label_positions")
-    return flat_states.index_select(0, index), targets
+    return flat_states.index_select(0, index), flat_labels.index_select(0, index)
 
 
-def check_budget(labels: torch.Tensor, targets: torch.Tensor, name: str) -> None:
-    """Refuse positions that leave labels out, where looking costs nothing: in eager mode on the CPU.
+def check_positions(positions: torch.Tensor, seq_len: int, name: str) -> None:
+    """Refuse positions outside the row, where looking costs nothing: they would silently read another row.
 
     Args:
-        labels: all labels, -100 where there is none.
-        targets: those that were selected.
+        positions: positions within a row, of any shape.
+        seq_len: length of the row.
+        name: the argument they came in.
+
+    Raises:
+        ValueError: some position is negative or not below `seq_len`.
+    """
+    if not values_can_be_read(positions):
+        return
+    outside = positions[(positions < 0) | (positions >= seq_len)]
+    if outside.numel():
+        values = sorted(set(outside.tolist()))
+        shown = ", ".join(str(value) for value in values[:8]) + (", ..." if len(values) > 8 else "")
+        raise ValueError(
+            f"`{name}` must be positions in the row, 0 <= position < seq_len = {seq_len}, got {shown}. Was the text "
+            "cut, or padded on the left, after they were made?"
+        )
+
+
+def check_budget(labels: torch.Tensor, index: torch.Tensor, name: str) -> None:
+    """Refuse positions that leave labels out or name them twice, where looking costs nothing.
+
+    Args:
+        labels: all labels `(labels,)`, -100 where there is none.
+        index: `(selected,)` indices of those that were selected.
         name: the argument that selected them.
 
     Raises:
-        ValueError: some label was not selected; it would be missing from the loss without notice.
+        ValueError: some label was not selected, or more than once: it would be missing from the loss, or weigh
+            double, without notice.
     """
-    if labels.device.type != "cpu" or torch.compiler.is_compiling():
+    if not values_can_be_read(labels):
         return
-    given, kept = count_targets(labels), count_targets(targets)
+    labelled = labels != -100
+    covered = torch.zeros_like(labelled).index_fill_(0, index, True) & labelled
+    given, kept = int(labelled.sum()), int(covered.sum())
     if given != kept:
         raise ValueError(
-            f"`{name}` must cover every label: {int(given)} labels are given and {int(kept)} are covered. Raise the "
-            "collator's budget, or leave the argument out."
+            f"`{name}` must cover every label: {given} labels are given and {kept} are covered. Raise the collator's "
+            "budget, or leave the argument out."
+        )
+    selected = int(labelled.index_select(0, index).sum())
+    if selected != given:
+        raise ValueError(
+            f"`{name}` must name every label once: {given} labels are named {selected} times. Point unused slots at a "
+            "position labelled -100."
         )
 
 
@@ -102,6 +153,9 @@ def summed_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.T
     Args:
         logits: `(targets, classes)`.
         targets: `(targets,)`.
+
+    Returns:
+        A float32 scalar.
     """
     return nn.functional.cross_entropy(logits.float(), targets, ignore_index=-100, reduction="sum")
 
@@ -114,18 +168,53 @@ def count_targets(targets: torch.Tensor) -> torch.Tensor:
 def mean_over_targets(
     loss_sum: torch.Tensor, targets: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
 ) -> torch.Tensor:
-    """Divide a summed loss by `num_items_in_batch`, or by the number of targets (at least 1)."""
+    """Divide a summed loss by `num_items_in_batch`, or by the number of targets; by 1 where that is 0.
+
+    Args:
+        loss_sum: scalar.
+        targets: of any shape, -100 where there is none.
+        num_items_in_batch: the number over all micro-batches of one update, 0 if none of them has a target.
+
+    Returns:
+        A scalar: 0 with a gradient graph if there is no target.
+    """
     if num_items_in_batch is None:
         return loss_sum / count_targets(targets).clamp(min=1)
     if torch.is_tensor(num_items_in_batch):
-        num_items_in_batch = num_items_in_batch.to(loss_sum.device)
-    return loss_sum / num_items_in_batch
+        return loss_sum / num_items_in_batch.to(loss_sum.device).clamp(min=1)
+    return loss_sum / max(num_items_in_batch, 1)
+
+
+def share_of_update(number: torch.Tensor, num_items_in_batch: torch.Tensor | int) -> torch.Tensor:
+    """Share of an update's labels that a micro-batch holds.
+
+    Args:
+        number: labels of the micro-batch, a scalar.
+        num_items_in_batch: labels of the whole update.
+
+    Returns:
+        `number / num_items_in_batch`, a scalar; 1 if the whole update has no label, which says nothing about shares:
+        a term scaled by it then stays the micro-batch's own mean.
+    """
+    if torch.is_tensor(num_items_in_batch):
+        total = num_items_in_batch.to(number.device)
+        return torch.where(total > 0, number / total.clamp(min=1), 1.0)
+    return number / num_items_in_batch if num_items_in_batch > 0 else torch.ones_like(number, dtype=torch.float32)
 
 
 def classification_loss(
     logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
 ) -> torch.Tensor:
-    """Mean cross entropy of class logits `(..., classes)` against integer labels `(...)`, -100 ignored."""
+    """Mean cross entropy of class logits against integer labels.
+
+    Args:
+        logits: `(..., classes)`.
+        labels: `(...)`, -100 ignored.
+        num_items_in_batch: number of labels over all micro-batches of one update (default: the batch's own).
+
+    Returns:
+        A float32 scalar.
+    """
     targets = labels.reshape(-1)
     return mean_over_targets(
         summed_cross_entropy(logits.reshape(-1, logits.shape[-1]), targets), targets, num_items_in_batch
@@ -143,6 +232,12 @@ def problem_type_loss(
         logits: `(batch, num_labels)` or, packed, `(batch, sequences, num_labels)`.
         labels: class ids or float targets of the matching shape; -100 is ignored in all of them.
         num_items_in_batch: the denominator over a whole accumulated batch.
+
+    Returns:
+        A float32 scalar.
+
+    Raises:
+        ValueError: `config.problem_type` is none of the three.
     """
     problem_type = config.problem_type
     if problem_type is None:
@@ -192,6 +287,9 @@ def span_extraction_loss(
         end_logits: `(batch, seq_len)`.
         start_positions: `(batch,)` or `(batch, 1)`.
         end_positions: `(batch,)` or `(batch, 1)`.
+
+    Returns:
+        A float32 scalar.
     """
     seq_len = start_logits.shape[1]
     losses = []
@@ -241,6 +339,12 @@ def with_optional_labels(*names: str):
     `Trainer` collects every argument of `forward` whose name contains "label" and computes an evaluation loss only if
     all of them are in the batch; `label_positions`, say, would silence the loss of every batch without it. The names
     stay in the signature, so that their columns are not dropped.
+
+    Args:
+        names: the arguments.
+
+    Returns:
+        The decorator.
     """
 
     def decorate(cls):

@@ -78,7 +78,16 @@ class CanonicalLoading:
         return (model, info) if wants_info else model
 
     def _check_loading(self: Any, missing: set[str], unexpected: set[str], source: Any) -> None:
-        """Refuse a file of foreign names and warn about prediction heads that it lacks."""
+        """Refuse a file of foreign names; warn about encoder weights and prediction heads that it lacks.
+
+        Args:
+            missing: names of the weights that the file lacks.
+            unexpected: names of its weights that the model lacks.
+            source: the folder or Hub id, for the message.
+
+        Raises:
+            ValueError: the file has none of the encoder's weights, but others.
+        """
         prefix = "" if self.base_model is self else f"{self.base_model_prefix}."
         encoder = [name for name, _ in self.named_parameters() if name.startswith(f"{prefix}encoder.")]
         if encoder and missing.issuperset(encoder) and len(unexpected) > 1:
@@ -88,6 +97,7 @@ class CanonicalLoading:
                 f"Convert it (`hf-ptm-ext convert {self.config.model_type}`) or pass `key_mapping={{pattern: "
                 "replacement}` for its prefix."
             )
+        self._warn_of_missing_encoder_weights(missing, prefix, source)
         self._fresh_heads = tuple(
             head for head in self._prediction_heads if any(name.startswith(f"{head}.") for name in missing)
         )
@@ -98,10 +108,42 @@ class CanonicalLoading:
                 "fill masks."
             )
 
+    def _warn_of_missing_encoder_weights(self: Any, missing: set[str], prefix: str, source: Any) -> None:
+        """Say aloud which layers of the encoder, or single weights of it, are not in the file."""
+        layers: dict[int, list[str]] = {}
+        others = [name for name, _ in self.named_parameters() if name.startswith(f"{prefix}embeddings.")]
+        for name, _ in self.named_parameters():
+            if name.startswith(f"{prefix}encoder.layer."):
+                number = int(name.removeprefix(f"{prefix}encoder.layer.").split(".")[0])
+                layers.setdefault(number, []).append(name)
+        whole = [number for number, names in layers.items() if missing.issuperset(names)]
+        for number, names in layers.items():
+            others += [] if number in whole else names
+        single = sorted(missing.intersection(others))
+        lacking = []
+        if whole:
+            lacking.append(f"encoder layers {', '.join(str(number) for number in whole)} (of {len(layers)}, from 0)")
+        if single:
+            lacking.append(
+                f"{len(single)} weights of the encoder (`{'`, `'.join(single[:3])}`{', ...' * (len(single) > 3)})"
+            )
+        if lacking:
+            logger.warning(
+                f"{type(self).__name__}: {source} lacks {' and '.join(lacking)}, so they were initialised at random "
+                "and every output is noise until they are trained. Check `num_hidden_layers` and the names in the "
+                f"file, or convert it (`hf-ptm-ext convert {self.config.model_type}`)."
+            )
+
     def get_expanded_tied_weights_keys(self: Any, all_submodels: bool = False) -> dict[str, str]:
         """As upstream; a decoder's bias and its head's bias are one parameter even if the weights are not tied.
 
         Two parameters would drift apart in size on resizing, and the one that no forward reads would get no gradient.
+
+        Args:
+            all_submodels: as upstream.
+
+        Returns:
+            Tied name -> name of the parameter that it is.
         """
         tied = super().get_expanded_tied_weights_keys(all_submodels)
         if not all_submodels:
@@ -110,7 +152,13 @@ class CanonicalLoading:
         return tied
 
     def save_pretrained(self: Any, save_directory: Any, *args: Any, **kwargs: Any) -> None:
-        """Save as upstream does, with every head of the family in the config's auto_map."""
+        """Save as upstream does, with every head of the family in the config's auto_map.
+
+        Args:
+            save_directory: the folder to write.
+            args: as upstream.
+            kwargs: as upstream.
+        """
         self.config.hf_ptm_ext_version = self._code_version
         if self._auto_class is not None:
             self.config.auto_map = {**(getattr(self.config, "auto_map", None) or {}), **self._auto_map}

@@ -75,7 +75,15 @@ class SpanBertBoundaryHead(nn.Module):
         )
 
     def all_logits(self, hidden_states: torch.Tensor, span_boundaries: torch.Tensor) -> torch.Tensor:
-        """Logits of every slot of every pair, `(batch, pairs, max_pair_targets, vocab_size)`."""
+        """Logits of every slot of every pair.
+
+        Args:
+            hidden_states: `(batch, seq_len, hidden)`.
+            span_boundaries: `(batch, pairs, 2)` positions in the row.
+
+        Returns:
+            `(batch, pairs, max_pair_targets, vocab_size)`.
+        """
         shape = (*span_boundaries.shape[:2], self.position_embeddings.num_embeddings)
         slots = torch.arange(shape[0] * shape[1] * shape[2], device=hidden_states.device)
         return self(self.features(hidden_states, span_boundaries, slots)).reshape(*shape, -1)
@@ -98,6 +106,9 @@ class SpanBertBoundaryHead(nn.Module):
 
         Returns:
             `(slots, 2 * hidden + position width)` and `(slots,)`.
+
+        Raises:
+            ValueError: a row has more span targets than `row_budget`.
         """
         targets = span_labels.reshape(-1)
         if row_budget is not None:
@@ -109,10 +120,9 @@ class SpanBertBoundaryHead(nn.Module):
             slots = torch.arange(targets.shape[0], device=targets.device)
         else:
             slots = (targets != -100).nonzero().squeeze(-1)
-        chosen_targets = targets.index_select(0, slots)
         if row_budget is not None:
-            check_budget(targets, chosen_targets, "label_positions")
-        return self.features(hidden_states, span_boundaries, slots), chosen_targets
+            check_budget(targets, slots, "label_positions")
+        return self.features(hidden_states, span_boundaries, slots), targets.index_select(0, slots)
 
     def loss_sum(
         self,
@@ -122,7 +132,18 @@ class SpanBertBoundaryHead(nn.Module):
         logits: torch.Tensor | None = None,
         row_budget: int | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Summed loss over span targets and their number, from full logits if they are there anyway."""
+        """Summed loss over span targets, from full logits if they are there anyway.
+
+        Args:
+            hidden_states: `(batch, seq_len, hidden)`.
+            span_boundaries: `(batch, pairs, 2)`.
+            span_labels: `(batch, pairs, max_pair_targets)`.
+            logits: `(batch, pairs, max_pair_targets, vocab_size)`, or `None`.
+            row_budget: as in `labelled`.
+
+        Returns:
+            The sum and the number of targets, both scalars.
+        """
         if logits is not None:
             targets = span_labels.reshape(-1)
             return summed_cross_entropy(logits.reshape(-1, logits.shape[-1]), targets), count_targets(targets)
@@ -161,7 +182,20 @@ def _describe_span(tokenizer: Any, start: int, end: int, probabilities: torch.Te
 
 @torch.no_grad()
 def fill_masked_spans(model: Any, text: str, tokenizer: Any, top_k: int) -> list[dict[str, Any]]:
-    """The body of `SpanBertForPreTraining.fill_span`, which see."""
+    """The body of `SpanBertForPreTraining.fill_span`, which see.
+
+    Args:
+        model: the `SpanBertForPreTraining`.
+        text: as there, like all that follow.
+        tokenizer: the checkpoint's tokenizer.
+        top_k: number of candidates per token.
+
+    Returns:
+        One dict per span.
+
+    Raises:
+        ValueError: no mask token in the text, or a span longer than `max_pair_targets`.
+    """
     if "cls.pair_target_predictions" in getattr(model, "_fresh_heads", ()):
         logger.warning(
             "The span boundary head was not in the checkpoint: `fill_span` returns noise until it is trained."

@@ -45,8 +45,8 @@ class SpanBertConfig(PreTrainedConfig):
         hf_ptm_ext_version: version of the code that wrote the checkpoint.
 
     Raises:
-        ValueError: a field is out of its range, or the config asks for what a SpanBERT encoder is not (a decoder,
-            relative positions).
+        ValueError: a field is out of its range, `hidden_act` is no activation, or the config asks for what a SpanBERT
+            encoder is not (a decoder, relative positions).
 
     Example:
         >>> from hf_ptm_ext import SpanBertConfig
@@ -96,8 +96,20 @@ class SpanBertConfig(PreTrainedConfig):
                 f"`pair_target_layer` must be in [-{self.num_hidden_layers}, {self.num_hidden_layers}), the layers of "
                 f"the encoder, got {self.pair_target_layer}."
             )
-        if self.max_pair_targets < 1:
-            raise ValueError(f"`max_pair_targets` must be at least 1, got {self.max_pair_targets}.")
+        for name in ("max_pair_targets", "pair_positional_embedding_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= 1:
+                raise ValueError(f"`{name}` must be a probability in [0, 1], got {value}.")
+        from transformers.activations import ACT2FN  # imports torch, which reading a config's class need not
+
+        if self.hidden_act not in ACT2FN:
+            raise ValueError(
+                f"`hidden_act` must be one of {', '.join(sorted(ACT2FN))}, the names in transformers' `ACT2FN`; got "
+                f"{self.hidden_act!r}."
+            )
         if self.sbo_loss_weight < 0:
             raise ValueError(f"`sbo_loss_weight` must not be negative, got {self.sbo_loss_weight}.")
         if getattr(self, "is_decoder", False):
@@ -117,7 +129,15 @@ class SpanBertConfig(PreTrainedConfig):
 
     @classmethod
     def get_config_dict(cls, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """As upstream; a BERT config is taken for what it is here, a SpanBERT encoder without heads of its own."""
+        """As upstream; a BERT config is taken for what it is here, a SpanBERT encoder without heads of its own.
+
+        Args:
+            args: as upstream.
+            kwargs: as upstream.
+
+        Returns:
+            The config's fields and the arguments that were not used.
+        """
         config_dict, kwargs = super().get_config_dict(*args, **kwargs)
         if config_dict.get("model_type") == "bert":
             config_dict = {**config_dict, "model_type": cls.model_type}

@@ -11,13 +11,56 @@ What differs from upstream's BERT block:
 Layers know nothing of masks or packing: the family's model builds the mask (see `modeling_<family>.py`).
 """
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import nn
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+# Keyword arguments that upstream's code hands through every `forward`: decorators of the base model, the Trainer,
+# configs with `use_cache`.
+UPSTREAM_ARGUMENTS = frozenset(
+    {
+        "output_hidden_states",
+        "output_attentions",
+        "return_dict",
+        "num_items_in_batch",
+        "use_cache",
+        "is_causal",
+        "debug_io",
+        "debug_io_dir",
+        "prune_layers",
+    }
+)
+
+
+def refuse_unknown_arguments(model: str, unnamed: Mapping[str, Any], named: Iterable[str]) -> None:
+    """Refuse keyword arguments that nothing reads: a misspelt mask would be ignored without notice.
+
+    Args:
+        model: name of the model class, for the message.
+        unnamed: what its `forward` got as `**kwargs`; values of `None` stand for "not given" and pass.
+        named: the arguments that its `forward` names, to suggest one of them.
+
+    Raises:
+        TypeError: a keyword argument is neither upstream's nor `None`.
+    """
+    unknown = [name for name, value in unnamed.items() if value is not None and name not in UPSTREAM_ARGUMENTS]
+    if not unknown:
+        return
+    known = sorted({*named} - {"self", "kwargs"})
+    hints = []
+    for name in unknown:
+        similar = difflib.get_close_matches(name, known, n=1)
+        hints.append(f"`{name}`" + (f" (did you mean `{similar[0]}`?)" if similar else ""))
+    raise TypeError(
+        f"{model} got keyword arguments that nothing reads: {', '.join(hints)}. The encoder's are "
+        f"{', '.join(f'`{name}`' for name in known)}; it has no cache."
+    )
 
 
 def eager_attention_forward(
@@ -45,7 +88,8 @@ def eager_attention_forward(
     Returns:
         The context `(batch, seq_len, heads, head_dim)` and the weights `(batch, heads, seq_len, seq_len)`.
     """
-    scores = torch.matmul(query, key.transpose(2, 3)) * scaling
+    # A division, as in the reference codes: a product rounds differently where the root of head_dim is no power of 2.
+    scores = torch.matmul(query, key.transpose(2, 3)) / (1 / scaling)
     if attention_mask is not None:
         scores = scores + attention_mask
     weights = nn.functional.softmax(scores, dim=-1)
@@ -58,6 +102,12 @@ def is_plain_linear(module: nn.Module) -> bool:
 
     Wrappers and parametrisations change the module's type, quantisation and sharding that of the weight, offloading
     replaces `forward`, everything else comes as a hook.
+
+    Args:
+        module: what stands where a projection is.
+
+    Returns:
+        True if the product with its weight and bias may be computed without calling it.
     """
     return (
         type(module) is nn.Linear
@@ -102,13 +152,19 @@ class SpanBertSelfAttention(nn.Module):
         return self.query(hidden_states), self.key(hidden_states), self.value(hidden_states)
 
     def forward(
-        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None, **kwargs
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        plain_attention: bool = False,
+        **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attend.
 
         Args:
             hidden_states: `(batch, seq_len, hidden)`.
             attention_mask: what the configured attention implementation takes, or `None`.
+            plain_attention: whether to compute as eager attention does, whatever is configured: for masks under which
+                the rounding of the scores matters.
             kwargs: passed on to the attention implementation.
 
         Returns:
@@ -119,9 +175,8 @@ class SpanBertSelfAttention(nn.Module):
             part.reshape(*input_shape, self.num_attention_heads, self.attention_head_size).transpose(1, 2)
             for part in self.project(hidden_states)
         )
-        attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
-            self.config._attn_implementation, eager_attention_forward
-        )
+        implementation = "eager" if plain_attention else self.config._attn_implementation
+        attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
         context, weights = attention(
             self,
             query,

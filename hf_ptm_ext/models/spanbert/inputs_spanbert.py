@@ -1,6 +1,13 @@
 """What goes into SpanBERT's encoder: positions, attention masks, embeddings; and each sequence's first token.
 
 Padded rows count positions from the first real token, packed rows (`sequence_ids`) from each sequence's own start.
+
+A row of nothing but padding is defined: all its tokens see each other, as in the reference, where the same -10000 is
+added to every score. In float32 that sum also rounds the scores to about 1e-3. On the CPU outside `torch.compile` the
+rounding is reproduced, with eager attention and the reference's order of sums for the whole batch, so hidden states
+and logits are the reference's for such a row too. In compiled graphs, on accelerators and with flex attention, where
+looking for such rows would break the graph or wait for the device, scores stay exact: hidden states then differ from
+the reference by about 1e-4 in these rows, and in these alone.
 """
 
 from collections.abc import Callable
@@ -11,6 +18,11 @@ from torch import nn
 from transformers.masking_utils import create_bidirectional_mask
 
 from .configuration_spanbert import SpanBertConfig
+from .heads_spanbert import values_can_be_read
+
+# What the reference adds to the score of a padding key. Any large value hides a key beside real ones; in a row without
+# a real key it is added to all scores, where it changes nothing but their rounding.
+REFERENCE_PADDING_BIAS = -10000.0
 
 
 def position_ids_of(
@@ -43,13 +55,43 @@ def position_ids_of(
     return positions
 
 
+def check_position_ids(position_ids: torch.Tensor, sequence_ids: torch.Tensor | None, config: SpanBertConfig) -> None:
+    """Refuse positions that the table does not have, where looking costs nothing.
+
+    Args:
+        position_ids: `(batch, seq_len)`.
+        sequence_ids: `(batch, seq_len)` of packed rows, for the message.
+        config: has the size of the table.
+
+    Raises:
+        ValueError: a position is negative or not below `max_position_embeddings`.
+    """
+    if not values_can_be_read(position_ids) or not position_ids.numel():
+        return
+    lowest, highest = int(position_ids.min()), int(position_ids.max())
+    if lowest < 0 or highest >= config.max_position_embeddings:
+        got = f"{lowest}" if lowest < 0 else f"{highest}"
+        packed = "" if sequence_ids is None else " Every packed sequence must fit the table by itself."
+        raise ValueError(
+            f"Positions (`position_ids`, or those counted per sequence) must be in [0, `max_position_embeddings` = "
+            f"{config.max_position_embeddings}), got {got}: truncate the text or split it into windows.{packed}"
+        )
+
+
 def visible_function(
     attention_mask: torch.Tensor | None, sequence_ids: torch.Tensor | None
 ) -> Callable[[Any, Any, Any, Any], torch.Tensor]:
     """Mask function: whether query `q` may look at key `kv`.
 
     Packed rows: both belong to one sequence, so padding sees padding and no query is without a key. Padded rows: the
-    key is a real token; in a row without any, everything sees everything, as under the reference's constant bias.
+    key is a real token; in a row without any, everything sees everything.
+
+    Args:
+        attention_mask: `(batch, seq_len)`, or `None` with `sequence_ids`.
+        sequence_ids: `(batch, seq_len)` of packed rows, or `None`.
+
+    Returns:
+        A function of (batch, head, query, key) indices.
     """
     if sequence_ids is not None:
         ids = sequence_ids if attention_mask is None else sequence_ids * attention_mask.to(sequence_ids.dtype)
@@ -57,6 +99,26 @@ def visible_function(
     real = attention_mask.to(torch.bool)
     real = real | ~real.any(dim=1, keepdim=True)
     return lambda batch, head, q, kv: real[batch, kv]
+
+
+def has_empty_row(
+    config: SpanBertConfig, attention_mask: torch.Tensor | None, sequence_ids: torch.Tensor | None
+) -> bool:
+    """Whether a padded batch has a row without any real token, where looking costs nothing.
+
+    Args:
+        config: decides the attention implementation.
+        attention_mask: `(batch, seq_len)`, or anything else that a model takes.
+        sequence_ids: `(batch, seq_len)` of packed rows, in which padding sees padding: no row is empty.
+
+    Returns:
+        False where values cannot be read and for flex attention: such rows then see themselves without rounding.
+    """
+    if sequence_ids is not None or config._attn_implementation == "flex_attention":
+        return False
+    if not torch.is_tensor(attention_mask) or attention_mask.dim() != 2 or not values_can_be_read(attention_mask):
+        return False
+    return not bool(attention_mask.to(torch.bool).any(dim=1).all())
 
 
 def build_attention_mask(
@@ -74,7 +136,8 @@ def build_attention_mask(
         sequence_ids: `(batch, seq_len)`, 1..S within a row, 0 = padding.
 
     Returns:
-        An additive mask (eager), a boolean one (sdpa), a `BlockMask` (flex), or `None` when nothing is hidden.
+        An additive mask (eager), a boolean one (sdpa), a `BlockMask` (flex), or `None` when nothing is hidden. With an
+        empty row (`has_empty_row`) an additive mask `(batch, 1, 1, seq_len)`, for plain attention.
     """
     if attention_mask is None and sequence_ids is None:
         return None
@@ -89,7 +152,12 @@ def build_attention_mask(
         return create_block_mask(function, batch, None, seq_len, seq_len, device=embeddings.device)
     if sequence_ids is None:
         real = attention_mask.to(torch.bool)
-        return create_bidirectional_mask(config, embeddings, real | ~real.any(dim=1, keepdim=True))
+        empty = ~real.any(dim=1, keepdim=True)
+        if has_empty_row(config, attention_mask, sequence_ids):
+            bias = torch.zeros(real.shape, dtype=embeddings.dtype, device=embeddings.device)
+            bias = bias.masked_fill(~real, torch.finfo(bias.dtype).min).masked_fill(empty, REFERENCE_PADDING_BIAS)
+            return bias[:, None, None]
+        return create_bidirectional_mask(config, embeddings, real | empty)
     return create_bidirectional_mask(
         config, embeddings, None, and_mask_function=visible_function(attention_mask, sequence_ids)
     )
@@ -136,12 +204,28 @@ class SpanBertEmbeddings(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(
-        self, inputs_embeds: torch.Tensor, position_ids: torch.Tensor, token_type_ids: torch.Tensor | None = None
+        self,
+        inputs_embeds: torch.Tensor,
+        position_ids: torch.Tensor,
+        token_type_ids: torch.Tensor | None = None,
+        types_last: bool = False,
     ) -> torch.Tensor:
-        """`(batch, seq_len, hidden)` from word embeddings of that shape; no token types means type 0."""
+        """Add, normalise, drop.
+
+        Args:
+            inputs_embeds: `(batch, seq_len, hidden)` word embeddings.
+            position_ids: `(batch, seq_len)` or `(1, seq_len)`.
+            token_type_ids: `(batch, seq_len)`; `None` means type 0.
+            types_last: whether to add the token types after the positions, as the reference does, and not before, as
+                upstream does. The last bit of the sum depends on it, and in an empty row the rounding of the scores.
+
+        Returns:
+            `(batch, seq_len, hidden)`.
+        """
         if token_type_ids is None:
             token_types = self.token_type_embeddings.weight[0]
         else:
             token_types = self.token_type_embeddings(token_type_ids)
-        embeddings = inputs_embeds + token_types + self.position_embeddings(position_ids)
+        added = (self.position_embeddings(position_ids), token_types)
+        embeddings = inputs_embeds + added[not types_last] + added[types_last]
         return self.dropout(self.LayerNorm(embeddings))

@@ -12,9 +12,11 @@ with E the word embeddings (tied) and c a bias of its own. The pre-training loss
 where the + 1 is the reference code's. Next-sentence prediction is off by default: SpanBERT trains on single segments.
 
 What differs from upstream's BERT: rows may be packed (`sequence_ids`); positions start at the first real token, so
-left padding changes nothing; vocabulary logits are computed only where a label is while training; no buffers.
+left padding changes nothing; a row of nothing but padding sees itself (see `inputs_spanbert.py`); vocabulary logits
+are computed only where a label is while training; keyword arguments that nothing reads are refused; no buffers.
 """
 
+import inspect
 from typing import Any
 
 import torch
@@ -33,22 +35,40 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .boundary_spanbert import SpanBertBoundaryHead, fill_masked_spans
 from .configuration_spanbert import AUTO_MAP, HF_PTM_EXT_VERSION, SpanBertConfig
-from .encoder_spanbert import SpanBertEncoder, SpanBertLayer, SpanBertPooler, SpanBertSelfAttention
+from .encoder_spanbert import (
+    SpanBertEncoder,
+    SpanBertLayer,
+    SpanBertPooler,
+    SpanBertSelfAttention,
+    refuse_unknown_arguments,
+)
 from .heads_spanbert import (
     SpanBertLMPredictionHead,
     classification_loss,
-    count_targets,
     mean_over_targets,
     number_of_sequences,
     problem_type_loss,
     select_labelled,
     span_extraction_loss,
-    summed_cross_entropy,
     target_sums,
     with_optional_labels,
 )
-from .inputs_spanbert import SpanBertEmbeddings, build_attention_mask, first_token_states, position_ids_of
+from .inputs_spanbert import (
+    SpanBertEmbeddings,
+    build_attention_mask,
+    check_position_ids,
+    first_token_states,
+    has_empty_row,
+    position_ids_of,
+)
 from .loading_spanbert import SpanBertLoading
+from .losses_spanbert import (
+    boundary_states,
+    check_targets,
+    pretraining_losses,
+    pretraining_sums,
+    vocabulary_loss_sum,
+)
 from .outputs_spanbert import SpanBertForPreTrainingOutput, SpanBertModelOutput
 
 
@@ -100,7 +120,15 @@ class SpanBertPreTrainedModel(SpanBertLoading, PreTrainedModel):
             init.zeros_(module.bias)
 
     def encode(self, *inputs: torch.Tensor | None, **kwargs: Any) -> SpanBertModelOutput:
-        """Run a head's encoder on its six inputs, in the order in which every `forward` names them."""
+        """Run a head's encoder.
+
+        Args:
+            inputs: the six inputs in the order in which every `forward` names them.
+            kwargs: as in `SpanBertModel`.
+
+        Returns:
+            The encoder's output object.
+        """
         return self.bert(*inputs, return_dict=True, **kwargs)
 
 
@@ -161,7 +189,7 @@ class SpanBertModel(SpanBertPreTrainedModel):
             inputs_embeds: `(batch, seq_len, hidden)` instead of `input_ids`.
             num_sequences: S of packed rows, for the pooled output (default: the largest id).
             inner_layer: index of a layer whose output is wanted as `inner_hidden_state`.
-            kwargs: `output_hidden_states`, `output_attentions`, `return_dict` as upstream.
+            kwargs: `output_hidden_states`, `output_attentions`, `return_dict` as upstream; others are refused.
 
         Returns:
             `last_hidden_state` `(batch, seq_len, hidden)` and `pooler_output` `(batch, hidden)` or, packed,
@@ -169,7 +197,10 @@ class SpanBertModel(SpanBertPreTrainedModel):
 
         Raises:
             ValueError: not exactly one of `input_ids` and `inputs_embeds`, or more tokens than positions.
+            TypeError: a keyword argument that nothing reads, a misspelt name say.
         """
+        if not torch.compiler.is_compiling():
+            refuse_unknown_arguments(type(self).__name__, kwargs, ENCODER_ARGUMENTS)
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Exactly one of `input_ids` and `inputs_embeds` must be given.")
         if inputs_embeds is None:
@@ -182,7 +213,12 @@ class SpanBertModel(SpanBertPreTrainedModel):
                     f"{self.config.max_position_embeddings}: truncate it or split it into windows."
                 )
             position_ids = position_ids_of(input_shape, inputs_embeds.device, attention_mask, sequence_ids)
-        embeddings = self.embeddings(inputs_embeds, position_ids, token_type_ids)
+        check_position_ids(position_ids, sequence_ids, self.config)
+        # Rounds as the reference does, see the top of `inputs_spanbert.py`.
+        empty_row = has_empty_row(self.config, attention_mask, sequence_ids)
+        if empty_row:
+            kwargs["plain_attention"] = True
+        embeddings = self.embeddings(inputs_embeds, position_ids, token_type_ids, types_last=empty_row)
         mask = build_attention_mask(self.config, embeddings, attention_mask, sequence_ids)
         hidden_states, inner_states = self.encoder(embeddings, mask, inner_layer=inner_layer, **kwargs)
         pooled = None
@@ -191,6 +227,9 @@ class SpanBertModel(SpanBertPreTrainedModel):
         return SpanBertModelOutput(
             last_hidden_state=hidden_states, pooler_output=pooled, inner_hidden_state=inner_states
         )
+
+
+ENCODER_ARGUMENTS = tuple(inspect.signature(SpanBertModel.forward).parameters)
 
 
 class SpanBertWithVocabularyHead(SpanBertPreTrainedModel):
@@ -298,20 +337,31 @@ class SpanBertForPreTraining(SpanBertWithVocabularyHead):
             next_sentence_label: `(batch,)` or, packed, `(batch, S)`: 0 continuation, 1 random, -100 ignored.
             label_positions: `(batch, budget)` positions that cover the labels; keeps all shapes fixed. No row may then
                 have more than `budget` span targets.
-            return_logits: whether to compute full logits; `None` (default) means yes, except in training with labels.
+            return_logits: whether to compute full logits; `None` (default) means yes, except in training with labels
+                (for the boundary head also with `span_labels`).
             num_items_in_batch: number of labels over all micro-batches of one update; the token term is divided by it.
             target_counts: the same number for the other terms, under `"span_labels"` and `"next_sentence_label"`.
                 Without it they are estimated from the share of labels that this micro-batch has, which is exact when
-                every micro-batch has the same number of targets per label.
+                every micro-batch has the same number of targets per label; with no label in the whole update they
+                are means over the micro-batch.
             kwargs: `output_hidden_states`, `output_attentions`, `return_dict` as upstream.
 
         Returns:
             `SpanBertForPreTrainingOutput`.
 
         Raises:
-            ValueError: labels come without what they need (pairs, the next-sentence head), or with wrong shapes.
+            ValueError: labels come without what they need (pairs, the next-sentence head), with wrong shapes, or with
+                boundaries outside the row.
         """
-        self._check_targets(span_boundaries, span_labels, next_sentence_label)
+        given = input_ids if input_ids is not None else inputs_embeds
+        check_targets(
+            self,
+            None if given is None else given.shape[1],
+            labels,
+            span_boundaries,
+            span_labels,
+            next_sentence_label,
+        )
         if span_boundaries is not None:
             kwargs["inner_layer"] = self._inner_boundary_layer
         if self.cls.seq_relationship is not None and next_sentence_label is not None and sequence_ids is not None:
@@ -319,103 +369,36 @@ class SpanBertForPreTraining(SpanBertWithVocabularyHead):
         outputs = self.encode(
             input_ids, attention_mask, token_type_ids, position_ids, sequence_ids, inputs_embeds, **kwargs
         )
-        states = outputs.last_hidden_state
-        boundary_states = _boundary_states(outputs) if span_boundaries is not None else None
-        if return_logits is None:
-            return_logits = not (self.training and labels is not None)
 
-        prediction_logits = self.cls.predictions(states) if return_logits else None
-        boundary_logits = None
-        if return_logits and span_boundaries is not None:
-            boundary_logits = self.cls.pair_target_predictions.all_logits(boundary_states, span_boundaries)
-        seq_relationship_logits = None
+        logits = dict.fromkeys(("prediction_logits", "boundary_logits", "seq_relationship_logits"))
+        if return_logits or (return_logits is None and not (self.training and labels is not None)):
+            logits["prediction_logits"] = self.cls.predictions(outputs.last_hidden_state)
+        has_targets = labels is not None or span_labels is not None
+        if span_boundaries is not None and (
+            return_logits or (return_logits is None and not (self.training and has_targets))
+        ):
+            logits["boundary_logits"] = self.cls.pair_target_predictions.all_logits(
+                boundary_states(outputs), span_boundaries
+            )
         if self.cls.seq_relationship is not None:
-            seq_relationship_logits = self.cls.seq_relationship(outputs.pooler_output)
-
-        # The share of the update's labels that this micro-batch holds; 1 without accumulation.
-        share = None
-        mlm_loss = sbo_loss = nsp_loss = None
-        if labels is not None:
-            mlm_sum, targets = self._token_loss_sum(states, labels, label_positions, prediction_logits)
-            mlm_loss = mean_over_targets(mlm_sum, targets, num_items_in_batch)
-            if num_items_in_batch is not None:
-                share = count_targets(targets) / num_items_in_batch
-        counts = target_counts or {}
-        if span_labels is not None:
-            # Every span token is also a labelled token, so the budget of labels bounds a row's span targets too.
-            row_budget = None if label_positions is None else label_positions.shape[1]
-            sbo_sum, number = self.cls.pair_target_predictions.loss_sum(
-                boundary_states, span_boundaries, span_labels, boundary_logits, row_budget
-            )
-            total = counts.get("span_labels", number if share is None else number / share.clamp(min=1e-12))
-            sbo_loss = sbo_sum / (total + 1)
-        if next_sentence_label is not None:
-            nsp_targets = next_sentence_label.reshape(-1)
-            nsp_sum = summed_cross_entropy(seq_relationship_logits.reshape(-1, 2), nsp_targets)
-            nsp_loss = mean_over_targets(nsp_sum, nsp_targets, counts.get("next_sentence_label"))
-            if share is not None and "next_sentence_label" not in counts:
-                nsp_loss = nsp_loss * share
-
+            logits["seq_relationship_logits"] = self.cls.seq_relationship(outputs.pooler_output)
+        targets = {
+            "labels": labels,
+            "label_positions": label_positions,
+            "span_boundaries": span_boundaries,
+            "span_labels": span_labels,
+            "next_sentence_label": next_sentence_label,
+        }
+        losses = pretraining_losses(self, outputs, logits, targets, num_items_in_batch, target_counts)
         return SpanBertForPreTrainingOutput(
-            loss=self._total_loss(mlm_loss, sbo_loss, nsp_loss),
-            mlm_loss=mlm_loss,
-            sbo_loss=sbo_loss,
-            nsp_loss=nsp_loss,
-            prediction_logits=prediction_logits,
-            boundary_logits=boundary_logits,
-            seq_relationship_logits=seq_relationship_logits,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
+            **losses, **logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
-
-    def _check_targets(
-        self,
-        span_boundaries: torch.Tensor | None,
-        span_labels: torch.Tensor | None,
-        next_sentence_label: torch.Tensor | None,
-    ) -> None:
-        if span_labels is not None:
-            if span_boundaries is None:
-                raise ValueError("`span_labels` needs `span_boundaries`: the positions around each span.")
-            width = self.config.max_pair_targets
-            if span_labels.shape != (*span_boundaries.shape[:2], width):
-                raise ValueError(
-                    f"`span_labels` must be (batch, pairs, max_pair_targets) = {(*span_boundaries.shape[:2], width)}, "
-                    f"got {tuple(span_labels.shape)}. Give the collator `max_pair_targets={width}`."
-                )
-        if next_sentence_label is not None and self.cls.seq_relationship is None:
-            raise ValueError(
-                "`next_sentence_label` needs the next-sentence head: set `config.next_sentence_prediction=True`."
-            )
-
-    def _total_loss(
-        self, mlm_loss: torch.Tensor | None, sbo_loss: torch.Tensor | None, nsp_loss: torch.Tensor | None
-    ) -> torch.Tensor | None:
-        terms = [mlm_loss, nsp_loss]
-        if sbo_loss is not None and self.config.sbo_loss_weight:
-            terms.append(self.config.sbo_loss_weight * sbo_loss)
-        terms = [term for term in terms if term is not None]
-        return sum(terms[1:], terms[0]) if terms else None
 
     @property
     def _inner_boundary_layer(self) -> int | None:
         """Index of the layer that feeds the boundary head, `None` for the last one."""
         layer = self.config.pair_target_layer % self.config.num_hidden_layers
         return layer if layer < self.config.num_hidden_layers - 1 else None
-
-    def _token_loss_sum(
-        self,
-        states: torch.Tensor,
-        labels: torch.Tensor,
-        label_positions: torch.Tensor | None,
-        logits: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Summed loss over labelled tokens and their labels, from full logits if they are there anyway."""
-        if logits is not None:
-            targets = labels.reshape(-1)
-            return summed_cross_entropy(logits.reshape(-1, logits.shape[-1]), targets), targets
-        selected, targets = select_labelled(states, labels, label_positions)
-        return summed_cross_entropy(self.cls.predictions(selected), targets), targets
 
     @torch.no_grad()
     def evaluation_sums(
@@ -439,24 +422,22 @@ class SpanBertForPreTraining(SpanBertWithVocabularyHead):
 
         Returns:
             Per term (`mlm`, `sbo`, `nsp`) a float64 tensor `[sum of cross entropies, correct, number of targets]`.
+
+        Raises:
+            ValueError: as `forward`.
         """
-        self._check_targets(span_boundaries, span_labels, next_sentence_label)
+        check_targets(self, labels.shape[1], labels, span_boundaries, span_labels, next_sentence_label)
         if next_sentence_label is not None and inputs.get("sequence_ids") is not None:
             inputs["num_sequences"] = number_of_sequences(next_sentence_label)
         outputs = self.bert(**inputs, inner_layer=self._inner_boundary_layer, return_dict=True)
-        sums = {
-            "mlm": target_sums(
-                self.cls.predictions, *select_labelled(outputs.last_hidden_state, labels, label_positions)
-            )
+        targets = {
+            "labels": labels,
+            "label_positions": label_positions,
+            "span_boundaries": span_boundaries,
+            "span_labels": span_labels,
+            "next_sentence_label": next_sentence_label,
         }
-        if span_labels is not None:
-            head = self.cls.pair_target_predictions
-            targets = head.labelled(_boundary_states(outputs), span_boundaries, span_labels)
-            sums["sbo"] = target_sums(head, *targets)
-        if next_sentence_label is not None:
-            pooled = outputs.pooler_output.reshape(-1, outputs.pooler_output.shape[-1])
-            sums["nsp"] = target_sums(self.cls.seq_relationship, pooled, next_sentence_label.reshape(-1))
-        return sums
+        return pretraining_sums(self, outputs, targets)
 
     def fill_span(self, text: str, tokenizer: Any, top_k: int = 5) -> list[dict[str, Any]]:
         """Predict masked spans from their boundaries, with the span boundary head.
@@ -480,7 +461,22 @@ class SpanBertForPreTraining(SpanBertWithVocabularyHead):
 
 @with_optional_labels("label_positions")
 class SpanBertForMaskedLM(SpanBertWithVocabularyHead):
-    """SpanBERT with the masked-language-model head alone."""
+    """SpanBERT with the masked-language-model head alone.
+
+    Example:
+        >>> import torch
+        >>> from hf_ptm_ext import SpanBertConfig, SpanBertForMaskedLM
+        >>> config = SpanBertConfig(
+        ...     vocab_size=60, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64
+        ... )
+        >>> model = SpanBertForMaskedLM(config).train()
+        >>> input_ids = torch.tensor([[2, 7, 4, 9, 3]])
+        >>> output = model(input_ids, labels=torch.tensor([[-100, -100, 8, -100, -100]]))
+        >>> output.loss.dim(), output.logits is None  # in training, logits are computed at labels alone
+        (0, True)
+        >>> model.eval()(input_ids).logits.shape
+        torch.Size([1, 5, 60])
+    """
 
     _tied_weights_keys = {
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
@@ -533,11 +529,11 @@ class SpanBertForMaskedLM(SpanBertWithVocabularyHead):
             return_logits = not (self.training and labels is not None)
         logits = self.cls.predictions(outputs.last_hidden_state) if return_logits else None
         loss = None
-        if labels is not None and logits is not None:
-            loss = classification_loss(logits, labels, num_items_in_batch)
-        elif labels is not None:
-            selected, targets = select_labelled(outputs.last_hidden_state, labels, label_positions)
-            loss = classification_loss(self.cls.predictions(selected), targets, num_items_in_batch)
+        if labels is not None:
+            loss_sum, targets = vocabulary_loss_sum(
+                self.cls.predictions, outputs.last_hidden_state, labels, label_positions, logits
+            )
+            loss = mean_over_targets(loss_sum, targets, num_items_in_batch)
         return MaskedLMOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
@@ -546,13 +542,38 @@ class SpanBertForMaskedLM(SpanBertWithVocabularyHead):
     def evaluation_sums(
         self, labels: torch.Tensor, label_positions: torch.Tensor | None = None, **inputs: Any
     ) -> dict[str, torch.Tensor]:
-        """Sums of the `mlm` term for evaluation, see `SpanBertForPreTraining.evaluation_sums`."""
+        """Sums of the `mlm` term for evaluation, see `SpanBertForPreTraining.evaluation_sums`.
+
+        Args:
+            labels: as in `forward`.
+            label_positions: as in `forward`.
+            inputs: the encoder's inputs.
+
+        Returns:
+            `{"mlm": [sum of cross entropies, correct, number of targets]}`, float64.
+
+        Raises:
+            ValueError: `label_positions` do not cover the labels.
+        """
         states = self.bert(**inputs, return_dict=True).last_hidden_state
         return {"mlm": target_sums(self.cls.predictions, *select_labelled(states, labels, label_positions))}
 
 
 class SpanBertForSequenceClassification(SpanBertPreTrainedModel):
-    """SpanBERT with a classification or regression head on the pooled output."""
+    """SpanBERT with a classification or regression head on the pooled output.
+
+    Example:
+        >>> import torch
+        >>> from hf_ptm_ext import SpanBertConfig, SpanBertForSequenceClassification
+        >>> config = SpanBertConfig(
+        ...     vocab_size=60, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
+        ...     num_labels=3,
+        ... )
+        >>> model = SpanBertForSequenceClassification(config)
+        >>> output = model(torch.tensor([[2, 7, 8, 3], [2, 9, 3, 0]]), labels=torch.tensor([2, 0]))
+        >>> output.logits.shape, config.problem_type
+        (torch.Size([2, 3]), 'single_label_classification')
+    """
 
     def __init__(self, config: SpanBertConfig):
         super().__init__(config)
@@ -605,7 +626,20 @@ class SpanBertForSequenceClassification(SpanBertPreTrainedModel):
 
 
 class SpanBertForTokenClassification(SpanBertPreTrainedModel):
-    """SpanBERT with a classification head on every token."""
+    """SpanBERT with a classification head on every token.
+
+    Example:
+        >>> import torch
+        >>> from hf_ptm_ext import SpanBertConfig, SpanBertForTokenClassification
+        >>> config = SpanBertConfig(
+        ...     vocab_size=60, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
+        ...     num_labels=5,
+        ... )
+        >>> model = SpanBertForTokenClassification(config)
+        >>> output = model(torch.tensor([[2, 7, 8, 3]]), labels=torch.tensor([[-100, 0, 4, -100]]))
+        >>> output.logits.shape
+        torch.Size([1, 4, 5])
+    """
 
     def __init__(self, config: SpanBertConfig):
         super().__init__(config)
@@ -658,6 +692,21 @@ class SpanBertForQuestionAnswering(SpanBertPreTrainedModel):
     """SpanBERT with start and end logits for extractive question answering.
 
     Rows hold one sequence each: the softmax runs over the row, so packed rows would let sequences compete.
+
+    Example:
+        >>> import torch
+        >>> from hf_ptm_ext import SpanBertConfig, SpanBertForQuestionAnswering
+        >>> config = SpanBertConfig(
+        ...     vocab_size=60, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64
+        ... )
+        >>> model = SpanBertForQuestionAnswering(config)
+        >>> output = model(
+        ...     torch.tensor([[2, 7, 8, 3, 9, 10, 3]]),
+        ...     start_positions=torch.tensor([4]),
+        ...     end_positions=torch.tensor([5]),
+        ... )
+        >>> output.start_logits.shape, output.loss.dim()
+        (torch.Size([1, 7]), 0)
     """
 
     def __init__(self, config: SpanBertConfig):
@@ -712,7 +761,19 @@ class SpanBertForQuestionAnswering(SpanBertPreTrainedModel):
 
 
 class SpanBertForMultipleChoice(SpanBertPreTrainedModel):
-    """SpanBERT with one score per choice on the pooled output."""
+    """SpanBERT with one score per choice on the pooled output.
+
+    Example:
+        >>> import torch
+        >>> from hf_ptm_ext import SpanBertConfig, SpanBertForMultipleChoice
+        >>> config = SpanBertConfig(
+        ...     vocab_size=60, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64
+        ... )
+        >>> model = SpanBertForMultipleChoice(config)
+        >>> choices = torch.tensor([[[2, 7, 8, 3], [2, 7, 9, 3]]])  # one question, two choices
+        >>> model(choices, labels=torch.tensor([1])).logits.shape
+        torch.Size([1, 2])
+    """
 
     def __init__(self, config: SpanBertConfig):
         super().__init__(config)
@@ -764,11 +825,6 @@ class SpanBertForMultipleChoice(SpanBertPreTrainedModel):
         return MultipleChoiceModelOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
-
-
-def _boundary_states(outputs: SpanBertModelOutput) -> torch.Tensor:
-    """States that feed the boundary head, `(batch, seq_len, hidden)`."""
-    return outputs.last_hidden_state if outputs.inner_hidden_state is None else outputs.inner_hidden_state
 
 
 def _classifier_dropout(config: SpanBertConfig) -> float:

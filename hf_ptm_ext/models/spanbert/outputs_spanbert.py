@@ -1,6 +1,7 @@
 """What SpanBERT's models return where upstream has no output of that shape."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from transformers.modeling_outputs import BaseModelOutputWithPooling
@@ -26,6 +27,10 @@ class SpanBertModelOutput(BaseModelOutputWithPooling):
 class SpanBertForPreTrainingOutput(ModelOutput):
     """Output of `SpanBertForPreTraining`.
 
+    `output.logits` and `output["logits"]` are other names of `prediction_logits`, where upstream's code looks for the
+    vocabulary logits (label smoothing, losses of one's own). It is no field: keys, values and the tuple hold each
+    tensor once.
+
     Args:
         loss: weighted sum of the terms.
         mlm_loss: masked-language-model term, mean over labelled tokens.
@@ -48,3 +53,11 @@ class SpanBertForPreTrainingOutput(ModelOutput):
     seq_relationship_logits: torch.Tensor | None = None
     hidden_states: tuple[torch.Tensor, ...] | None = None
     attentions: tuple[torch.Tensor, ...] | None = None
+
+    def __getitem__(self, key: Any) -> Any:
+        return super().__getitem__("prediction_logits" if key == "logits" else key)
+
+    @property
+    def logits(self) -> torch.Tensor | None:
+        """`prediction_logits`, under the name that upstream's code reads."""
+        return self.prediction_logits

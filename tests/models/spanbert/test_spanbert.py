@@ -2,7 +2,11 @@
 
 import inspect
 import logging
+import os
 import pickle
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -30,6 +34,7 @@ from hf_ptm_ext.models.spanbert.modeling_spanbert import (
 )
 from tests.conformance.attention import assert_gradients_equal
 from tests.conformance.family import assert_same
+from tests.conformance.trainer import arguments
 
 SIZES = {
     "vocab_size": 99,
@@ -249,8 +254,167 @@ def test_wrong_targets_are_refused():
     for layer in (3, -4):
         with pytest.raises(ValueError, match="pair_target_layer"):
             config(pair_target_layer=layer)
-    with pytest.raises(ValueError, match="sbo_loss_weight"):
-        config(sbo_loss_weight=-1)
+
+
+@pytest.mark.parametrize(
+    ("position", "pair"), [(9, (2, 9)), (-1, (-1, 3)), (10, (10, 11))], ids=["one beyond", "negative", "both beyond"]
+)
+@pytest.mark.parametrize("embedded", [False, True])
+def test_boundaries_outside_the_row_are_refused(position, pair, embedded):
+    """They would read the tokens of another row."""
+    model = pretraining_model()
+    inputs = dict(INPUTS)
+    if embedded:
+        inputs["inputs_embeds"] = model.get_input_embeddings()(inputs.pop("input_ids"))
+    boundaries = BOUNDARIES.clone()
+    boundaries[0, 0] = torch.tensor(pair)
+    wrong = {**TARGETS, "span_boundaries": boundaries}
+    message = rf"`span_boundaries` must be positions in the row, 0 <= position < seq_len = 9, got {position}\b"
+    for training in (False, True):
+        with pytest.raises(ValueError, match=message):
+            model.train(training)(**inputs, **wrong)
+    with pytest.raises(ValueError, match=message):
+        model(**inputs, span_boundaries=boundaries)
+    if not embedded:
+        with pytest.raises(ValueError, match=message):
+            model.evaluation_sums(**inputs, **wrong)
+
+
+def test_a_budget_below_the_span_targets_is_refused():
+    model = pretraining_model().train()
+    with pytest.raises(ValueError, match="`label_positions` must cover every label"):
+        model(**INPUTS, **TARGETS, label_positions=torch.tensor([[2, 3], [3, 0], [0, 0]]))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("sbo_loss_weight", -1),
+        ("max_pair_targets", 0),
+        ("pair_positional_embedding_size", 0),
+        ("hidden_act", "nope"),
+        ("hidden_dropout_prob", 1.5),
+        ("attention_probs_dropout_prob", -0.1),
+        ("classifier_dropout", 2),
+    ],
+)
+def test_fields_out_of_range_are_refused_by_name(field, value):
+    with pytest.raises(ValueError, match=rf"`{field}` .*got .*{value}"):
+        config(**{field: value})
+    if field == "hidden_act":
+        with pytest.raises(ValueError, match=r"gelu, .*relu"):
+            config(hidden_act=value)
+
+
+def test_an_update_without_token_labels_still_trains_the_other_terms():
+    """Its number of labels is 0 and says nothing about shares: the other terms are the batch's own means."""
+    model = pretraining_model(next_sentence_prediction=True).train()
+    sentence = torch.tensor([0, 1, -100])
+    none = torch.full_like(LABELS, -100)
+    expected = model(**INPUTS, next_sentence_label=sentence).nsp_loss
+    for items in (0, torch.tensor(0)):
+        output = model(
+            **INPUTS,
+            labels=none,
+            span_boundaries=BOUNDARIES,
+            span_labels=torch.full_like(SPAN_LABELS, -100),
+            next_sentence_label=sentence,
+            num_items_in_batch=items,
+        )
+        assert (output.mlm_loss, output.sbo_loss) == (0, 0)
+        torch.testing.assert_close(output.nsp_loss, expected)
+        torch.testing.assert_close(output.loss, expected)
+        assert_gradients_equal(model, output.loss, expected, 1e-7)
+        counted = model(
+            **INPUTS,
+            labels=none,
+            next_sentence_label=sentence,
+            num_items_in_batch=items,
+            target_counts={"next_sentence_label": torch.tensor(4)},
+        )
+        torch.testing.assert_close(counted.nsp_loss, expected * 2 / 4)
+
+
+# ---- vocabulary logits under upstream's name ----
+
+
+def test_logits_are_another_name_of_the_prediction_logits():
+    model = pretraining_model()
+    output = model(**INPUTS)
+    assert output.logits is output["logits"] is output.prediction_logits
+    assert list(output) == ["prediction_logits"]
+    assert len(output.to_tuple()) == 1
+    lean = model.train()(**INPUTS, labels=LABELS)
+    assert lean.logits is None
+    with pytest.raises(KeyError):
+        lean["logits"]
+    again = pickle.loads(pickle.dumps(output))
+    assert_same(again.logits, output.logits, 0.0)
+
+
+def test_terms_that_label_smoothing_leaves_out_are_named(tmp_path, warnings_of_transformers):
+    """The Trainer takes `labels` out; the loss that it makes of the logits has no span boundary term."""
+    rows = [{**{name: value[row] for name, value in {**INPUTS, **TARGETS}.items()}} for row in range(3)]
+    trainer = Trainer(
+        model=pretraining_model(),
+        args=arguments(tmp_path, label_smoothing_factor=0.1),
+        train_dataset=rows,
+    )
+    trainer.train()
+    said = [text for text in warnings_of_transformers.text.split("WARNING") if "no `labels`" in text]
+    assert len(said) == 1
+    assert "`sbo_loss`" in said[0]
+    assert "`label_smoothing_factor`" in said[0]
+    model = pretraining_model().train()
+    output = model(**INPUTS, **{name: value for name, value in TARGETS.items() if name != "labels"})
+    assert output.boundary_logits is None  # nothing needs them: the loss is there
+    torch.testing.assert_close(output.loss, output.sbo_loss)
+
+
+# ---- memory ----
+
+EVALUATION_MEMORY = """
+import re, sys
+from pathlib import Path
+import torch
+from hf_ptm_ext import SpanBertConfig, SpanBertForPreTraining
+
+def peak():  # of this process alone: getrusage's starts at that of the process it was forked from
+    return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) / 1024
+
+def batch(rows):
+    ids = torch.randint(5, 30000, (rows, 64))
+    labels, targets = torch.full((rows, 64), -100), torch.full((rows, 3, 15), -100)
+    labels[:, 10:20], targets[:, 0, :10] = ids[:, 10:20], ids[:, 10:20]
+    boundaries = torch.zeros(rows, 3, 2, dtype=torch.long)
+    boundaries[:, 0] = torch.tensor([9, 20])
+    return {"input_ids": ids, "labels": labels, "span_boundaries": boundaries, "span_labels": targets}
+
+config = SpanBertConfig(
+    vocab_size=30000, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=256
+)
+model = SpanBertForPreTraining(config).eval()
+model.evaluation_sums(**batch(1))
+before, size = peak(), int(sys.argv[1])
+for _ in range(64 // size):
+    model.evaluation_sums(**batch(size))
+print(peak() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no peak of memory to read")
+@pytest.mark.parametrize("size", [32, 64])
+def test_evaluation_takes_little_memory(size):
+    """Full logits of the 64 rows of 64 tokens would be 490 MB, those at labels alone 77 MB and as much again."""
+    result = subprocess.run(
+        [sys.executable, "-c", EVALUATION_MEMORY, str(size)],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert result.returncode == 0, result.stderr
+    assert float(result.stdout) < 35
 
 
 def test_micro_batches_with_all_counts_add_up_exactly():
