@@ -68,6 +68,9 @@ def _is_user_mistake(error: Exception) -> bool:
     """Whether the message alone helps: a wrong value, a file or a network that is not as expected, a wrong field."""
     if isinstance(error, (ValueError, OSError)):
         return True
+    # The Hub's client lets its transport's errors through when there is no network.
+    if type(error).__module__.partition(".")[0] in ("httpx", "httpx2", "httpcore2", "requests"):
+        return True
     # Raised by configurations for a field of the wrong type; looked up so that no command imports more than it needs.
     errors = sys.modules.get("huggingface_hub.errors")
     return errors is not None and isinstance(error, errors.StrictDataclassError)

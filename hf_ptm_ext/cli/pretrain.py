@@ -27,6 +27,11 @@ logger = logging.getLogger(__name__)
 
 # Shares of unknown tokens in the training text.
 UNKNOWN_WARNING, UNKNOWN_LIMIT = 0.05, 0.5
+DESCRIPTIONS = {
+    "span": "Pre-trained with SpanBERT's objectives by hf-ptm-ext: masked spans, and spans from their boundaries.",
+    "mlm": "Pre-trained by hf-ptm-ext with dynamic token masking (BERT, RoBERTa).",
+    "wwm": "Pre-trained by hf-ptm-ext with whole-word masking (BERT-WWM; Cui et al. 2019 for Chinese).",
+}
 PARTIAL = "_partial"  # leading underscore: never pushed by upstream's uploads either
 
 
@@ -361,6 +366,9 @@ def write_card(
         repo_id=trainer.hub_model_id or f"your-name/{Path(args.output_dir).name}",
         title=Path(args.output_dir).name,
         figure="loss_curve.png",
+        # A family's template speaks of its own objective.
+        template=None if objective_args.objective == "span" else "encoder",
+        description=DESCRIPTIONS[objective_args.objective],
     )
 
 

@@ -49,7 +49,7 @@ def sentences_of(value: Any, where: str) -> Document:
         `list[str]`: the sentences that are not blank, stripped. May be empty.
 
     Raises:
-        TypeError: If the value is neither.
+        ValueError: If the value is neither.
 
     Example:
 
@@ -60,7 +60,7 @@ def sentences_of(value: Any, where: str) -> Document:
         return []
     lines = value.split("\n") if isinstance(value, str) else value
     if not isinstance(lines, list | tuple) or not all(isinstance(line, str) for line in lines):
-        raise TypeError(f"{where}: the text must be a string or a list of strings, got {type(value).__name__}.")
+        raise ValueError(f"{where}: the text must be a string or a list of strings, got {type(value).__name__}.")
     return [text for line in lines for part in line.split("\n") if (text := part.strip())]
 
 
@@ -181,8 +181,7 @@ def jsonl_documents(
         `Iterator[tuple[list[str], Position]]`: one document per object.
 
     Raises:
-        ValueError: If a line is no JSON object or lacks the field, and as `iter_lines`.
-        TypeError: If the field is no text.
+        ValueError: If a line is no JSON object, lacks the field or holds no text in it, and as `iter_lines`.
     """
     for line in iter_lines(path, encoding, position.offset, position.line):
         if not line.text.strip():
@@ -218,7 +217,7 @@ def parquet_documents(
 
     Raises:
         ValueError: If the file is not Parquet or lacks the column.
-        TypeError: If the column holds no text.
+        ValueError: If the column holds no text.
     """
     import pyarrow
     import pyarrow.parquet

@@ -51,12 +51,13 @@ def write_model_card(
     figure: str | None = None,
     license_name: str | None = None,
     license_link: str | None = None,
+    template: str | None = None,
 ) -> Path:
     """Write `README.md` into a checkpoint's folder.
 
     Args:
         folder: the checkpoint's folder; its `.py` files are listed in the card.
-        family: `model_type`; it chooses the template, the general one for a family that has none.
+        family: `model_type`, a tag of the card.
         metrics: results on held-out text; a leading `eval_` is dropped. They also become the card's model-index.
         baselines: what to compare with. One named like a metric stands beside it, any other in a row of its own.
         training: hyper-parameters, in the order in which they are shown.
@@ -76,6 +77,7 @@ def write_model_card(
         figure: file name of a picture in the folder, such as the loss curve; left out if the file is not there.
         license_name: name of the licence if `license` is `"other"`.
         license_link: address of the licence if `license` is `"other"`.
+        template: which template of model_cards/ to fill (default: the family's; the general one if there is none).
 
     Returns:
         The file that was written.
@@ -121,7 +123,7 @@ def write_model_card(
     results_header, results = _results(metrics, baselines, initial_metrics)
     card = ModelCard.from_template(
         card_data,
-        template_str=_template(family),
+        template_str=_template(family if template is None else template),
         family=family,
         title=title,
         description=description or f"A `{family}` model made with hf-ptm-ext.",

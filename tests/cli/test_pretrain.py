@@ -105,7 +105,10 @@ def test_chinese_words_from_a_segmenter(tmp_path):
     arguments = flags(output_dir=folder, corpus="zh", objective="wwm", segmenter="jieba", vocab_size=1500)
     assert main(["pretrain", *arguments]) == 0
     assert read_metrics(folder)["eval_mlm_targets"] > 0
-    assert "- zh" in (folder / "README.md").read_text(encoding="utf-8")
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert "- zh" in card
+    assert "whole-word masking" in card
+    assert "fill_span" not in card, "there is no boundary head"
 
 
 def test_streaming_from_files_of_several_kinds(tmp_path):

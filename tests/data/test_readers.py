@@ -126,12 +126,12 @@ def test_the_encoding_can_be_given(tmp_path):
 
 
 def test_a_field_that_is_no_text_is_named(tmp_path):
-    with pytest.raises(TypeError, match=r"line 1, field 'text': the text must be a string or a list .*, got int"):
+    with pytest.raises(ValueError, match=r"line 1, field 'text': the text must be a string or a list .*, got int"):
         list(read_documents(write(tmp_path / "a.jsonl", '{"text": 3}\n')))
     pq.write_table(pa.table({"number": [1]}), tmp_path / "a.parquet")
     with pytest.raises(ValueError, match=r"a\.parquet: no column 'text', only \['number'\]"):
         list(read_documents(tmp_path / "a.parquet"))
-    with pytest.raises(TypeError, match=r"row 1, column 'number'"):
+    with pytest.raises(ValueError, match=r"row 1, column 'number'"):
         list(read_documents(tmp_path / "a.parquet", text_column="number"))
 
 

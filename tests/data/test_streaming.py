@@ -237,7 +237,7 @@ def test_columns_splits_and_types_are_checked():
     with pytest.raises(ValueError, match=r"row 0, column 'text': no such column, only \['content'\]"):
         list(DatasetDocuments(unknown))
     numbers = Dataset.from_dict({"text": [1]}, features=Features({"text": Value("int64")}))
-    with pytest.raises(TypeError, match=r"row 0, column 'text': the text must be a string or a list"):
+    with pytest.raises(ValueError, match=r"row 0, column 'text': the text must be a string or a list"):
         list(DatasetDocuments(numbers))
     with pytest.raises(TypeError, match=r"so that its place can be saved; got generator"):
         as_document_source(document for document in DOCUMENTS)
