@@ -273,7 +273,7 @@ def written_aside(output: Path) -> Iterator[Path]:
     try:
         yield partial
         files = sorted(partial.iterdir(), key=lambda file: file.name == CONFIG_NAME)
-        if files[-1].name == CONFIG_NAME:
+        if CONFIG_NAME in {file.name for file in files}:
             for old in (
                 output / CONFIG_NAME,
                 *output.glob("model*.safetensors*"),
