@@ -4,16 +4,21 @@ from .base import MaskingCollator
 from .describe import describe_words
 from .masked_lm import DataCollatorForMaskedLanguageModeling
 from .span import DataCollatorForSpanMasking
+from .unilm import DataCollatorForUniLMPreTraining
+from .unilm_seq2seq import DataCollatorForUniLMSeq2Seq, truncate_source_target
 from .vocabulary import VocabularyTables, vocabulary_tables, word_boundary_style
 from .whole_word import DataCollatorForWholeWordMasking
 
 __all__ = [
     "DataCollatorForMaskedLanguageModeling",
     "DataCollatorForSpanMasking",
+    "DataCollatorForUniLMPreTraining",
+    "DataCollatorForUniLMSeq2Seq",
     "DataCollatorForWholeWordMasking",
     "MaskingCollator",
     "VocabularyTables",
     "describe_words",
+    "truncate_source_target",
     "vocabulary_tables",
     "word_boundary_style",
 ]

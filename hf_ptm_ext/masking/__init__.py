@@ -3,13 +3,14 @@
 Every function works on a whole batch `(batch, seq_len)` of numpy arrays and draws from one `numpy.random.Generator`
 that the caller passes; nothing here knows a tokenizer. The usual order of calls:
 
-    candidate_mask -> block_starts -> word_starts -> a selection (tokens, whole_word, spans) -> replace_tokens
+    candidate_mask -> block_starts -> word_starts -> a selection (tokens, whole_word, ngrams, spans) -> replace_tokens
 """
 
 from ._checks import check_probability
 from .budget import bert_budget, span_budget
 from .candidates import block_starts, candidate_mask, check_sequences, sequence_groups
 from .label_positions import fixed_label_positions
+from .ngrams import ngram_size_probabilities, sample_ngrams
 from .order import rank_within_groups, shuffled_within_groups
 from .pairs import boundary_pairs, pack_pairs
 from .replacement import (
@@ -52,10 +53,12 @@ __all__ = [
     "first_positions",
     "fixed_label_positions",
     "groups_of",
+    "ngram_size_probabilities",
     "pack_pairs",
     "previous",
     "rank_within_groups",
     "replace_tokens",
+    "sample_ngrams",
     "sample_spans",
     "segment_index",
     "selected_labels",

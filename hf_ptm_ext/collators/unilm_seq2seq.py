@@ -1,0 +1,360 @@
+"""UniLM sequence-to-sequence fine-tuning (Dong et al. 2019, section 2.5; microsoft/unilm, unilm-v1 seq2seq_loader).
+
+    [CLS] source [SEP] target [SEP]       token types 4 ... 4 5 ... 5, lm_mode 3
+                       candidates: the target and the final [SEP], which teaches the model to end
+
+    n = min(max_predictions, max(1, round_half_even(mlm_probability * |target|))),  |target| without [SEP]
+
+n candidates are chosen uniformly and become [MASK], a random token or stay (0.8/0.1/0.1, each on its own). The others
+stay as they are: the model predicts a masked token from the source and the clean target left of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, cast
+
+import numpy as np
+from transformers import BatchEncoding
+
+from ..masking import IGNORE_INDEX, bert_budget, block_starts, exact_tokens, ngram_size_probabilities, sample_ngrams
+from .base import MaskingCollator, TokenLayout, check_choice, check_positive
+from .batching import to_array
+from .unilm import SEQ2SEQ
+
+# Per-token columns of a feature that say nothing about the assembled row.
+CONSUMED = (
+    "source_ids",
+    "target_ids",
+    "input_ids",
+    "labels",
+    "attention_mask",
+    "token_type_ids",
+    "special_tokens_mask",
+    "offset_mapping",
+    "position_ids",
+    "decoder_input_ids",
+    "decoder_attention_mask",
+)
+TRUNC_SEGMENTS = ("a", "b", "longer")
+
+
+@dataclass
+class Seq2SeqLayout(TokenLayout):
+    """A padded batch of assembled rows; what `TokenLayout` holds, with the target as `candidates`.
+
+    Args:
+        counted: Words that the budget is a share of, int `(batch,)`: those of the target, or of source and target.
+    """
+
+    counted: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+
+@dataclass
+class DataCollatorForUniLMSeq2Seq(MaskingCollator):
+    """Assemble source and target to one row, cut it to length, and mask the target.
+
+    A feature has one of two pairs of columns:
+
+    * `source_ids` and `target_ids`: token ids without [CLS] and [SEP] at their ends;
+    * `input_ids` and `labels`, as sequence-to-sequence scripts tokenise (`tokenizer(source, text_target=target)`):
+      a leading [CLS], a trailing [SEP], padding, and -100 are taken off, so both ways of tokenising are right.
+
+    [SEP] inside a source stays. Other columns of numbers, one value or one shape per row, pass through.
+
+    | column | value |
+    | --- | --- |
+    | `input_ids`, `attention_mask`, `token_type_ids` | the assembled row; types 4 and 5, 0 on padding |
+    | `labels` | original ids at the chosen positions, -100 elsewhere; no shift |
+    | `lm_mode`, `source_lengths` | (batch,): 3, and the tokens of [CLS] source [SEP] |
+
+    Truncation is `truncate_source_target`'s. An empty target leaves the final [SEP] to predict, an empty source is
+    [CLS] [SEP].
+
+    Relations: `DataCollatorForUniLMPreTraining` makes the input of pre-training.
+
+    Args:
+        mlm_probability: Share of target tokens to choose, `mask_prob` of the reference (all its recipes: 0.7).
+        max_predictions: Upper bound of their number, `max_pred` of the reference (its recipes: 48 for Gigaword and
+            question generation, 64 and 140 elsewhere); None for no bound.
+        max_len: Most tokens of a row, special tokens included (recipes: 192 to 768; default 512).
+        max_len_a: If too long, the source is cut to this many tokens first; 0 for no such limit.
+        max_len_b: The same for the target, second.
+        trunc_seg: What is cut then: "a" the source (default, all recipes), "b" the target, "longer" the longer one.
+        always_truncate_tail: Cut at the end (default, all recipes). False: at either end, by a coin for each token.
+        source_type_id: Token type of the source (UniLM: 4; s2s-ft checkpoints may have 0).
+        target_type_id: Token type of the target (UniLM: 5; s2s-ft checkpoints may have 1).
+        mask_source: Choose among source words too; |source| then adds to |target| in the formula. Default False.
+        ngram_probability: Probability of an n-gram instead of one token (`skipgram_prb`; default 0).
+        max_ngram_size: Longest n-gram (`skipgram_size`; default 3).
+        whole_words: Choose whole words; as in the reference, the budget then cuts some of them. Default False.
+
+    The other arguments are those of `MaskingCollator`; `word_boundaries="column"` is not available.
+
+    Raises:
+        ValueError: If the tokenizer lacks [MASK], [CLS] or [SEP], an option is out of range, a column is missing, or
+            `source_ids` or `target_ids` have special tokens at their ends.
+
+    Example:
+        >>> from transformers import BertTokenizerFast
+        >>> vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5, "b": 6}
+        >>> collator = DataCollatorForUniLMSeq2Seq(BertTokenizerFast(vocab=vocab), mask_replace_prob=1.0,
+        ...                                        random_replace_prob=0.0, mlm_probability=1.0, seed=0)
+        >>> batch = collator([{"source_ids": [5, 5], "target_ids": [6]}])
+        >>> batch["token_type_ids"].tolist(), batch["source_lengths"].tolist(), (batch["labels"] != -100).sum()
+        ([[4, 4, 4, 4, 5, 5]], [4], tensor(1))
+    """
+
+    mlm_probability: float = 0.7
+    max_predictions: int | None = 48
+    max_len: int = 512
+    max_len_a: int = 0
+    max_len_b: int = 0
+    trunc_seg: str = "a"
+    always_truncate_tail: bool = True
+    source_type_id: int = 4
+    target_type_id: int = 5
+    mask_source: bool = False
+    ngram_probability: float = 0.0
+    max_ngram_size: int = 3
+    whole_words: bool = False
+
+    input_columns: ClassVar[tuple[str, ...]] = ("source_ids", "target_ids", "input_ids", "labels", "attention_mask")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("cls_token", "sep_token"):
+            if getattr(self.tokenizer, f"{name}_id") is None:
+                raise ValueError(
+                    f"`tokenizer` must have a `{name}` for [CLS] source [SEP] target [SEP], got "
+                    f"{type(self.tokenizer).__name__} without one. Set `tokenizer.{name}`."
+                )
+        self._sizes = ngram_size_probabilities(self.ngram_probability, self.max_ngram_size)
+        check_positive("max_predictions", self.max_predictions)
+        check_truncation(self.max_len - 3, self.max_len_a, self.max_len_b, self.trunc_seg)
+        for name in ("source_type_id", "target_type_id"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"`{name}` must not be negative, got {getattr(self, name)}. UniLM uses 4 and 5.")
+        if self.word_boundaries == "column":
+            raise ValueError(
+                "`word_boundaries` must not be 'column' here, got it: the row is assembled and has no such column. "
+                "Use 'tokenizer'."
+            )
+
+    def __call__(self, features: Sequence[Any], return_tensors: str | None = None) -> BatchEncoding:
+        """Assemble and mask a batch.
+
+        Args:
+            features: Mappings with `source_ids` and `target_ids`, or `input_ids` and `labels`; see the class.
+            return_tensors: Overrides the collator's `return_tensors` for this call.
+
+        Returns:
+            The columns of the table in the class, `label_positions` with a `label_budget`, and further columns.
+
+        Raises:
+            TypeError: If the ids are no integers.
+            ValueError: If a column is missing or cannot be stacked, or a row has more labels than slots.
+        """
+        return super().__call__(features, return_tensors)
+
+    def _lay_out(self, features: Sequence[Any]) -> tuple[TokenLayout, dict[str, np.ndarray]]:
+        coins = None if self.always_truncate_tail else self._truncation_generator()
+        rows, sources = [], []
+        cls, sep = [self.tokenizer.cls_token_id], [self.tokenizer.sep_token_id]
+        for index, feature in enumerate(features):
+            source, target = truncate_source_target(
+                *self._source_and_target(feature, index),
+                self.max_len - 3,
+                max_len_a=self.max_len_a,
+                max_len_b=self.max_len_b,
+                trunc_seg=self.trunc_seg,
+                generator=coins,
+            )
+            ids = cls + source + sep + target + sep
+            sources.append(len(source) + 2)
+            rows.append({name: feature[name] for name in feature if name not in (*CONSUMED, "word_ids")})
+            rows[-1] |= {"input_ids": ids, "attention_mask": [1] * len(ids)}
+        layout, batch = super()._lay_out(rows)
+
+        source_lengths = np.array(sources, dtype=np.int64)
+        text = batch["attention_mask"] != 0
+        in_source = text & (np.cumsum(text, axis=1) <= source_lengths[:, None])
+        in_target = text & ~in_source
+        candidates = in_target & (layout.input_ids != self.tokenizer.cls_token_id)
+        if self.mask_source:
+            candidates |= in_source & layout.candidates
+        counted = text.sum(axis=1) - (3 if self.mask_source else source_lengths + 1)
+        layout = Seq2SeqLayout(layout.input_ids, candidates, block_starts(candidates), None, text, None, None, counted)
+        types = np.where(in_source, self.source_type_id, self.target_type_id)
+        batch["token_type_ids"] = np.where(text, types, 0).astype(np.int64)
+        batch["lm_mode"] = np.full(len(rows), SEQ2SEQ, dtype=np.int64)
+        batch["source_lengths"] = source_lengths
+        return layout, batch
+
+    def _select(self, layout: TokenLayout, rng: np.random.Generator) -> np.ndarray:
+        counted = cast(Seq2SeqLayout, layout).counted
+        budget = np.maximum(bert_budget(counted, self.mlm_probability, self.max_predictions), 1)
+        if not self.whole_words and not self.ngram_probability:
+            return exact_tokens(layout.candidates, budget, rng)
+        words = self._word_starts(layout) if self.whole_words else None
+        return sample_ngrams(
+            layout.candidates, layout.blocks, budget, self._sizes, rng, word_starts=words, overflow="drop"
+        )
+
+    def _truncation_generator(self) -> np.random.Generator:
+        """A generator of its own for this call, independent of the one that masks."""
+        generator = self.next_generator()
+        self._calls -= 1  # the call is counted once, when the mask is drawn
+        return generator.spawn(1)[0]
+
+    def _source_and_target(self, feature: Any, index: int) -> tuple[list[int], list[int]]:
+        """Token ids of one feature without special tokens at the ends."""
+        columns = sorted(feature) if hasattr(feature, "keys") else []
+        for names in (("source_ids", "target_ids"), ("input_ids", "labels")):
+            if any(name in columns and feature[name] is not None for name in names):
+                break
+        missing = [name for name in names if name not in columns or feature[name] is None]
+        if missing:
+            raise ValueError(
+                f"`{missing[0]}` must be in every feature, row {index} has the columns {columns}. Pass `source_ids` "
+                "and `target_ids`, or `input_ids` and `labels`. A Trainer drops columns that the model's forward does "
+                "not name: set `remove_unused_columns=False` in TrainingArguments."
+            )
+        first, second = (_id_list(name, feature[name], index) for name in names)
+        if names[0] == "source_ids":
+            for name, ids in zip(names, (first, second), strict=True):
+                self._refuse_special_ends(name, ids, index)
+            return first, second
+        if feature.get("attention_mask") is not None:
+            mask = _id_list("attention_mask", feature["attention_mask"], index)
+            if len(mask) != len(first):
+                raise ValueError(
+                    f"`attention_mask` must have one entry per token, got {len(mask)} for {len(first)} in row {index}."
+                )
+            first = [token for token, kept in zip(first, mask, strict=True) if kept]
+        return self._stripped(first), self._stripped([token for token in second if token != IGNORE_INDEX])
+
+    def _refuse_special_ends(self, name: str, ids: list[int], index: int) -> None:
+        if ids and (ids[0] == self.tokenizer.cls_token_id or ids[-1] == self.tokenizer.sep_token_id):
+            raise ValueError(
+                f"`{name}` must have no special tokens at the ends, got ids {ids[0]} ... {ids[-1]} in row {index}. "
+                "Tokenise with add_special_tokens=False, or use the columns `input_ids` and `labels`."
+            )
+
+    def _stripped(self, ids: list[int]) -> list[int]:
+        """Ids without padding at both ends, one leading [CLS] and one trailing [SEP]."""
+        begin, end = 0, len(ids)
+        if self._detectable_pad is not None:
+            while begin < end and ids[begin] == self._detectable_pad:
+                begin += 1
+            while begin < end and ids[end - 1] == self._detectable_pad:
+                end -= 1
+        if begin < end and ids[begin] == self.tokenizer.cls_token_id:
+            begin += 1
+        if begin < end and ids[end - 1] == self.tokenizer.sep_token_id:
+            end -= 1
+        return ids[begin:end]
+
+
+def truncate_source_target(
+    source: Sequence[int],
+    target: Sequence[int],
+    max_tokens: int,
+    *,
+    max_len_a: int = 0,
+    max_len_b: int = 0,
+    trunc_seg: str = "a",
+    generator: np.random.Generator | None = None,
+) -> tuple[list[int], list[int]]:
+    """Cut source and target to a total length by UniLM's rules.
+
+    Only while both together are too long, a token goes: from the source while it is longer than `max_len_a`, else
+    from the target while it is longer than `max_len_b`, else from `trunc_seg`. So a pair that fits is never cut,
+    whatever the two limits. Where `trunc_seg` has nothing left (the reference fails there), the other one is cut.
+
+    Args:
+        source: Token ids.
+        target: Token ids.
+        max_tokens: Most tokens of both together: the row's length less 3 for [CLS] and two [SEP].
+        max_len_a: Limit of the source, 0 for none.
+        max_len_b: Limit of the target, 0 for none.
+        trunc_seg: "a" the source, "b" the target, "longer" the longer one (the target on ties).
+        generator: Draws the end that each token is taken from; None takes all from the tail.
+
+    Returns:
+        Contiguous parts of source and target.
+
+    Raises:
+        ValueError: If an option is out of range.
+
+    Example:
+        >>> truncate_source_target([1, 2, 3, 4], [7, 8, 9], 5)
+        ([1, 2], [7, 8, 9])
+        >>> truncate_source_target([1, 2, 3, 4], [7, 8, 9], 5, max_len_b=2)
+        ([1, 2, 3], [7, 8])
+    """
+    check_truncation(max_tokens, max_len_a, max_len_b, trunc_seg)
+    lengths = [len(source), len(target)]
+    excess = sum(lengths) - max_tokens
+    for side, limit in enumerate((max_len_a, max_len_b)):
+        if limit and excess > 0:
+            cut = min(excess, max(lengths[side] - limit, 0))
+            lengths[side] -= cut
+            excess -= cut
+    if excess > 0:
+        if trunc_seg == "longer":
+            longer = 0 if lengths[0] > lengths[1] else 1
+            alone = min(excess, abs(lengths[0] - lengths[1]))
+            lengths[longer] -= alone
+            lengths[1] -= (excess - alone + 1) // 2  # equal from here on: in turns, beginning with the target
+            lengths[0] -= (excess - alone) // 2
+        else:
+            side = TRUNC_SEGMENTS.index(trunc_seg)
+            cut = min(excess, lengths[side])
+            lengths[side] -= cut
+            lengths[1 - side] -= excess - cut
+    return _cut(source, lengths[0], generator), _cut(target, lengths[1], generator)
+
+
+def check_truncation(max_tokens: int, max_len_a: int, max_len_b: int, trunc_seg: str) -> None:
+    """Raise unless the options of `truncate_source_target` are in range.
+
+    Args:
+        max_tokens: Most tokens of source and target together.
+        max_len_a: Limit of the source.
+        max_len_b: Limit of the target.
+        trunc_seg: What is cut in the end.
+
+    Raises:
+        ValueError: If one is out of range.
+
+    Example:
+        >>> check_truncation(509, 0, 64, "a")
+    """
+    if max_tokens < 0:
+        raise ValueError(f"`max_len` must be at least 3, for [CLS] and two [SEP], got {max_tokens + 3}. Raise it.")
+    for name, value in (("max_len_a", max_len_a), ("max_len_b", max_len_b)):
+        if value < 0:
+            raise ValueError(f"`{name}` must not be negative, got {value}. Use 0 for no limit.")
+    check_choice("trunc_seg", trunc_seg, TRUNC_SEGMENTS)
+
+
+def _cut(ids: Sequence[int], length: int, generator: np.random.Generator | None) -> list[int]:
+    """A part of `length` ids; of those cut, binomial(n, 1/2) go at the front where ends are drawn."""
+    front = 0
+    if generator is not None and len(ids) > length:
+        front = int(generator.binomial(len(ids) - length, 0.5))
+    return list(ids[front : front + length])
+
+
+def _id_list(name: str, values: Any, index: int) -> list[int]:
+    """One row of integers as a list."""
+    array = to_array(values)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise TypeError(
+            f"`{name}` must be a row of integers, got shape {array.shape}, type {array.dtype} in row {index}. Pass "
+            "one row of token ids per feature."
+        )
+    ids: list[int] = array.tolist()
+    return ids

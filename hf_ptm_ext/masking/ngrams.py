@@ -1,0 +1,178 @@
+"""N-gram masking: single tokens and short n-grams up to an exact token budget (Dong et al. 2019, UniLM).
+
+https://arxiv.org/abs/1905.03197. Per sequence of T tokens, special tokens included in T but never selected:
+
+    m = max(1, round_half_even(0.15 T)) tokens are selected, always (`bert_budget`)
+    walk through the candidate tokens in random order; one that is selected already is passed over;
+    at each other one select n tokens from it to the right: n = 1 with probability 0.8, 2 and 3 with 0.1 each
+    an n-gram ends where its block ends (a special token, another sequence) and where the budget is used up
+
+N-grams may run over tokens that are selected already, these cost nothing; touching n-grams are one run afterwards. All
+of this follows microsoft/unilm, the masking helper of unilm-v1's loader. Its fine-tuning loader differs in the last
+step: the n-gram that exceeds the budget is taken whole, and random tokens of the whole selection are given back
+(`overflow="drop"`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ._checks import check_budget, check_probability, check_same_shape
+from .order import shuffled_within_groups
+from .segments import find_segments
+from .tokens import _items, exact_tokens
+
+OVERFLOWS = ("clip", "drop")
+
+
+def ngram_size_probabilities(ngram_probability: float = 0.2, max_ngram_size: int = 3) -> np.ndarray:
+    """Give UniLM's law of n-gram sizes: one token, or with some probability 2 to `max_ngram_size`, all alike.
+
+    Args:
+        ngram_probability: Probability of more than one token (UniLM: 0.2, `skipgram_prb`).
+        max_ngram_size: Longest n-gram in tokens (UniLM: 3, `skipgram_size`); 1 selects single tokens only.
+
+    Returns:
+        float64 `(max_ngram_size,)`, entry k - 1 for k tokens.
+
+    Raises:
+        TypeError: If `ngram_probability` is not a number.
+        ValueError: If `ngram_probability` is outside [0, 1], or `max_ngram_size` < 1, or 1 with a probability.
+
+    Example:
+        >>> ngram_size_probabilities()
+        array([0.8, 0.1, 0.1])
+    """
+    check_probability("ngram_probability", ngram_probability)
+    if max_ngram_size < 1 or (max_ngram_size == 1 and ngram_probability > 0):
+        raise ValueError(
+            f"`max_ngram_size` must be at least 2, or 1 with `ngram_probability` 0, got {max_ngram_size} with "
+            f"{ngram_probability}. Use 3 and 0.2 for the UniLM setting."
+        )
+    law = np.full(max_ngram_size, ngram_probability / max(max_ngram_size - 1, 1))
+    law[0] = 1 - ngram_probability
+    return law
+
+
+def sample_ngrams(
+    candidates: np.ndarray,
+    block_starts: np.ndarray,
+    budget: np.ndarray,
+    size_probabilities: np.ndarray,
+    rng: np.random.Generator,
+    groups: tuple[np.ndarray, int] | None = None,
+    *,
+    word_starts: np.ndarray | None = None,
+    overflow: str = "clip",
+) -> np.ndarray:
+    """Select n-grams in every sequence until its budget is used up exactly.
+
+    Args:
+        candidates: Boolean `(batch, seq_len)`.
+        block_starts: Boolean `(batch, seq_len)`, first token of every block; n-grams never cross into another block.
+        budget: Tokens to select in each sequence, int `(num_groups,)`; all candidates where it exceeds their number.
+        size_probabilities: P(n-gram has k tokens) at entry k - 1 (`ngram_size_probabilities`).
+        rng: Source of randomness.
+        groups: What counts as a sequence, from `sequence_groups`; None means the row.
+        word_starts: Boolean `(batch, seq_len)`, first piece of every word: n-grams grow to whole words on both sides.
+            The budget beats the words. None leaves them as drawn.
+        overflow: What happens to an n-gram that exceeds the budget: "clip" shortens it (the reference's pre-training
+            helper), "drop" takes it and gives back random tokens of the sequence (its fine-tuning loader).
+
+    Returns:
+        Boolean `(batch, seq_len)`.
+
+    Raises:
+        ValueError: If shapes differ, `budget` has not one entry per sequence, the law does not sum to 1, or
+            `overflow` is unknown.
+
+    Example:
+        >>> text = np.ones((2, 20), dtype=bool)
+        >>> first = np.zeros((2, 20), dtype=bool)
+        >>> first[:, 0] = True
+        >>> law = ngram_size_probabilities()
+        >>> sample_ngrams(text, first, np.array([3, 5]), law, np.random.default_rng(0)).sum(axis=1)
+        array([3, 5])
+    """
+    check_same_shape("block_starts", block_starts, "candidates", candidates)
+    cumulative = _cumulative(size_probabilities)
+    if overflow not in OVERFLOWS:
+        raise ValueError(f"`overflow` must be one of {OVERFLOWS}, got {overflow!r}. Choose one of these.")
+    positions, item_groups, num_groups = _items(candidates, groups)
+    check_budget(budget, num_groups)
+    if not len(positions):
+        return np.zeros(candidates.shape, dtype=bool)
+    order = shuffled_within_groups(item_groups, num_groups, rng)
+    # A start either adds a token or is one that was added: twice the budget is enough of them.
+    sizes = np.bincount(item_groups, minlength=num_groups)
+    rank = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    order = order[rank < 2 * np.repeat(budget, sizes)]
+    anchor = positions[order]
+    length = 1 + np.minimum(np.searchsorted(cumulative, rng.random(len(anchor)), side="right"), len(cumulative) - 1)
+    begin, stop = _extents(candidates, block_starts, word_starts, anchor, length)
+    selected = _walk(
+        candidates.size,
+        item_groups[order].tolist(),
+        anchor.tolist(),
+        begin.tolist(),
+        stop.tolist(),
+        np.asarray(budget).tolist(),
+        overflow == "clip",
+    ).reshape(candidates.shape)
+    return exact_tokens(selected, budget, rng, groups) if overflow == "drop" else selected
+
+
+def _cumulative(size_probabilities: np.ndarray) -> np.ndarray:
+    """The cumulative law of sizes, checked."""
+    law = np.asarray(size_probabilities, dtype=np.float64)
+    if law.ndim != 1 or not len(law) or (law < 0).any() or not np.isclose(law.sum(), 1):
+        raise ValueError(
+            f"`size_probabilities` must be probabilities that sum to 1, got {size_probabilities!r}. Use "
+            "`ngram_size_probabilities()`."
+        )
+    return np.cumsum(law)
+
+
+def _extents(
+    candidates: np.ndarray,
+    block_starts: np.ndarray,
+    word_starts: np.ndarray | None,
+    anchor: np.ndarray,
+    length: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """First flat position and flat stop of the n-grams that begin at `anchor`, inside their blocks."""
+    width = candidates.shape[1]
+    blocks = find_segments(candidates, block_starts)
+    block = np.searchsorted(blocks.row * width + blocks.start, anchor, side="right") - 1
+    stop = np.minimum(anchor + length, (blocks.row * width + blocks.stop)[block])
+    if word_starts is None:
+        return anchor, stop
+    check_same_shape("word_starts", word_starts, "candidates", candidates)
+    words = find_segments(candidates, word_starts | block_starts)
+    word_start = words.row * width + words.start
+    first = np.searchsorted(word_start, anchor, side="right") - 1
+    last = np.searchsorted(word_start, stop - 1, side="right") - 1
+    return word_start[first], (words.row * width + words.stop)[last]
+
+
+def _walk(
+    size: int,
+    owners: list[int],
+    anchors: list[int],
+    begins: list[int],
+    stops: list[int],
+    left: list[int],
+    clip: bool,
+) -> np.ndarray:
+    """Take n-grams in order as long as their sequence has budget left; boolean `(size,)`."""
+    masked = bytearray(size)
+    for owner, anchor, begin, stop in zip(owners, anchors, begins, stops, strict=True):
+        room = left[owner]
+        if room <= 0 or masked[anchor]:
+            continue
+        if clip:
+            while masked.count(0, begin, stop) > room:
+                stop -= 1
+        left[owner] = room - masked.count(0, begin, stop)
+        masked[begin:stop] = b"\x01" * (stop - begin)
+    return np.frombuffer(masked, dtype=bool)
