@@ -58,6 +58,21 @@ FAMILIES = (
             "AutoModelForMultipleChoice": "SpanBertForMultipleChoice",
         },
     ),
+    Family(
+        model_type="unilm",
+        config="UniLMConfig",
+        models={
+            "AutoModel": "UniLMModel",
+            "AutoModelForPreTraining": "UniLMForPreTraining",
+            "AutoModelForMaskedLM": "UniLMForMaskedLM",
+            "AutoModelForCausalLM": "UniLMForConditionalGeneration",
+            "AutoModelForSeq2SeqLM": "UniLMForConditionalGeneration",
+            "AutoModelForSequenceClassification": "UniLMForSequenceClassification",
+            "AutoModelForTokenClassification": "UniLMForTokenClassification",
+            "AutoModelForQuestionAnswering": "UniLMForQuestionAnswering",
+            "AutoModelForMultipleChoice": "UniLMForMultipleChoice",
+        },
+    ),
 )
 
 AUTO = "transformers.models.auto"

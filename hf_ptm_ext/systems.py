@@ -47,6 +47,16 @@ SYSTEMS = (
         link="https://arxiv.org/abs/1907.10529",
     ),
     System(
+        name="UniLM",
+        family="unilm",
+        models=("hf_ptm_ext.UniLMForPreTraining", "hf_ptm_ext.UniLMForConditionalGeneration"),
+        collators=(),
+        objectives=("mlm", "nsp"),
+        trainers=(),
+        paper="Unified Language Model Pre-training for Natural Language Understanding and Generation",
+        link="https://arxiv.org/abs/1905.03197",
+    ),
+    System(
         name="BERT masked language model",
         family=None,
         models=(),

@@ -16,9 +16,9 @@ ROOT = Path(__file__).resolve().parents[1]
 MODELS = ROOT / "hf_ptm_ext" / "models"
 # canonical file stem -> families that carry it, with their class prefixes
 COPIES = {
-    "encoder": {"spanbert": "SpanBert"},
-    "heads": {"spanbert": "SpanBert"},
-    "loading": {"spanbert": "SpanBert"},
+    "encoder": {"spanbert": "SpanBert", "unilm": "UniLM"},
+    "heads": {"spanbert": "SpanBert", "unilm": "UniLM"},
+    "loading": {"spanbert": "SpanBert", "unilm": "UniLM"},
 }
 HEADER = "# Generated from models/canonical/{stem}_canonical.py by scripts/sync_copies.py; change that file.\n"
 
@@ -52,6 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
                 continue
             stale.append(str(target.relative_to(ROOT)))
             if not options.check:
+                target.parent.mkdir(exist_ok=True)
                 target.write_text(text, encoding="utf-8")
     for name in stale:
         print(("stale: " if options.check else "wrote: ") + name)

@@ -6,7 +6,7 @@ What differs from upstream's BERT block:
 * query, key and value are one matrix product at run time whenever the three are plain `nn.Linear` modules; the state
   dict keeps three. As soon as one of them is wrapped, hooked, quantised or parametrised (LoRA, capture hooks), each
   runs as the module it is, so nothing attached to it is bypassed.
-* no cross-attention, no cache, no buffers: what a mask or a position needs is computed in the graph from shapes.
+* no cross-attention, no buffers: what a mask or a position needs is computed in the graph from shapes.
 
 Layers know nothing of masks or packing: the family's model builds the mask (see `modeling_<family>.py`).
 """
@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 from transformers.activations import ACT2FN
+from transformers.cache_utils import Cache
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -156,6 +157,7 @@ class SpanBertSelfAttention(nn.Module):
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         plain_attention: bool = False,
+        cache: Cache | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attend.
@@ -165,6 +167,7 @@ class SpanBertSelfAttention(nn.Module):
             attention_mask: what the configured attention implementation takes, or `None`.
             plain_attention: whether to compute as eager attention does, whatever is configured: for masks under which
                 the rounding of the scores matters.
+            cache: keys and values of earlier tokens, to which this call's are added; for families that generate.
             kwargs: passed on to the attention implementation.
 
         Returns:
@@ -175,6 +178,8 @@ class SpanBertSelfAttention(nn.Module):
             part.reshape(*input_shape, self.num_attention_heads, self.attention_head_size).transpose(1, 2)
             for part in self.project(hidden_states)
         )
+        if cache is not None:
+            key, value = cache.update(key, value, self.layer_idx)
         implementation = "eager" if plain_attention else self.config._attn_implementation
         attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
         context, weights = attention(

@@ -1,0 +1,162 @@
+"""UniLM checkpoints of microsoft/unilm: names of the original <-> ours.
+
+The original's names are BERT's. What has to be done: `gamma`/`beta` and a `module.` prefix of older files, the buffer
+of the label-smoothing loss, token-type tables of another size, position tables of another length, and the fused
+projection of the unilm1.2 code (`qkv_linear` with `q_bias` and `v_bias`, and no key bias).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ..models.unilm.configuration_unilm import UniLMConfig
+
+Tensors = dict[str, torch.Tensor]
+
+TYPES = "bert.embeddings.token_type_embeddings.weight"
+POSITIONS = "bert.embeddings.position_embeddings.weight"
+WORDS = "bert.embeddings.word_embeddings.weight"
+DECODER = "cls.predictions.decoder.weight"
+# Row of a two-row BERT table that each token type starts from: 2, 3, 4 from the first, 5 and 6 from the second.
+TYPE_ROWS = (0, 1, 0, 0, 0, 1, 1)
+# Buffers of the reference's losses, no weights.
+DROPPED = "crit_mask_lm_smoothed."
+FIELDS = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "hidden_act",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "max_position_embeddings",
+    "type_vocab_size",
+    "initializer_range",
+    "layer_norm_eps",
+    "label_smoothing",
+    "source_type_id",
+    "target_type_id",
+)
+
+
+def convert_config(original: Mapping[str, Any]) -> UniLMConfig:
+    """Read the original's configuration.
+
+    Args:
+        original: as its config.json holds it; `layer_norm_epsilon` is `layer_norm_eps`, and keys that no encoder reads
+            (ids, lengths, seeds) are ignored.
+
+    Returns:
+        The configuration, of six token types unless the original says otherwise.
+
+    Example:
+        >>> convert_config({"hidden_size": 32, "num_attention_heads": 4, "layer_norm_epsilon": 1e-12}).layer_norm_eps
+        1e-12
+    """
+    fields = {name: original[name] for name in FIELDS if original.get(name) is not None}
+    if original.get("layer_norm_epsilon") is not None:
+        fields["layer_norm_eps"] = original["layer_norm_epsilon"]
+    return UniLMConfig(**fields)
+
+
+def convert_state_dict(original: Mapping[str, torch.Tensor], config: UniLMConfig) -> Tensors:
+    """Rename and fit the original's tensors.
+
+    Args:
+        original: keys as in its file, with or without `module.`.
+        config: decides the sizes: token-type tables of two rows are extended as the reference does (2, 3, 4 from row
+            0, 5 from row 1), position tables are cut or extended by copying rows from the start.
+
+    Returns:
+        Our state dict, the tied decoder included if the file has a vocabulary head.
+
+    Raises:
+        ValueError: layers or sizes that do not fit the config, or names that nothing reads; the message names them.
+    """
+    named = {modern_name(name): value for name, value in original.items() if not name.startswith(DROPPED)}
+    tensors = split_projections(named, config)
+    layers = {int(name.split(".")[3]) for name in tensors if name.startswith("bert.encoder.layer.")}
+    if len(layers) != config.num_hidden_layers:
+        raise ValueError(
+            f"`num_hidden_layers` is {config.num_hidden_layers} and the file has {len(layers)} layers: correct the "
+            "config."
+        )
+    if TYPES in tensors:
+        tensors[TYPES] = fitted_types(tensors[TYPES], config.type_vocab_size)
+    if POSITIONS in tensors:
+        tensors[POSITIONS] = fitted_positions(tensors[POSITIONS], config.max_position_embeddings)
+    if tensors[WORDS].shape != (config.vocab_size, config.hidden_size):
+        raise ValueError(
+            f"`vocab_size` and `hidden_size` are {config.vocab_size} and {config.hidden_size}, and {WORDS} has the "
+            f"shape {tuple(tensors[WORDS].shape)}: correct the config."
+        )
+    if "cls.predictions.bias" in tensors:
+        tensors.setdefault(DECODER, tensors[WORDS])
+        tensors["cls.predictions.decoder.bias"] = tensors["cls.predictions.bias"]
+    unknown = sorted(name for name in tensors if not name.startswith(("bert.", "cls.")))
+    if unknown:
+        raise ValueError(f"Names that no UniLM model reads: {', '.join(unknown[:5])}{', ...' * (len(unknown) > 5)}.")
+    return tensors
+
+
+def revert_state_dict(ours: Mapping[str, torch.Tensor], config: UniLMConfig) -> Tensors:
+    """Give back the original's names.
+
+    Args:
+        ours: a state dict of ours.
+        config: unused, as every family's function takes it.
+
+    Returns:
+        The original's state dict, without the tied copy of the embeddings that the reference does not save twice.
+    """
+    tensors = {name: value for name, value in ours.items() if name != "cls.predictions.decoder.bias"}
+    if DECODER in tensors and tensors[DECODER].data_ptr() == tensors[WORDS].data_ptr():
+        del tensors[DECODER]
+    return tensors
+
+
+def modern_name(name: str) -> str:
+    """The name without a wrapper's prefix, and LayerNorm's weights by today's names."""
+    name = name.removeprefix("module.")
+    for old, new in ((".LayerNorm.gamma", ".LayerNorm.weight"), (".LayerNorm.beta", ".LayerNorm.bias")):
+        if name.endswith(old):
+            return name.removesuffix(old) + new
+    return name
+
+
+def split_projections(tensors: Mapping[str, torch.Tensor], config: UniLMConfig) -> Tensors:
+    """Query, key and value of the fused projection; other tensors as they are."""
+    result: Tensors = {}
+    for name, value in tensors.items():
+        base, _, last = name.rpartition(".self.")
+        if last == "qkv_linear.weight":
+            for part, weight in zip(("query", "key", "value"), value.chunk(3), strict=True):
+                result[f"{base}.self.{part}.weight"] = weight.clone()
+            result[f"{base}.self.key.bias"] = value.new_zeros(config.hidden_size)
+        elif last in ("q_bias", "v_bias"):
+            part = "query" if last == "q_bias" else "value"
+            result[f"{base}.self.{part}.bias"] = value.reshape(-1)
+        else:
+            result[name] = value
+    return result
+
+
+def fitted_types(table: torch.Tensor, rows: int) -> torch.Tensor:
+    """A token-type table of the asked size."""
+    if table.shape[0] == rows:
+        return table
+    if table.shape[0] != 2 or rows > len(TYPE_ROWS):
+        raise ValueError(
+            f"`type_vocab_size` is {rows} and the file has {table.shape[0]} token types: only a BERT table of 2 rows "
+            f"is extended, to at most {len(TYPE_ROWS)}. Set `type_vocab_size` to {table.shape[0]}."
+        )
+    return table[list(TYPE_ROWS[:rows])].clone()
+
+
+def fitted_positions(table: torch.Tensor, rows: int) -> torch.Tensor:
+    """A position table of the asked length: cut, or extended by copying rows from the start."""
+    if table.shape[0] >= rows:
+        return table[:rows]
+    return table[torch.arange(rows) % table.shape[0]]

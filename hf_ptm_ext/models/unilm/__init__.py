@@ -1,0 +1,1 @@
+"""UniLM: one encoder that understands and generates, by four attention modes."""
