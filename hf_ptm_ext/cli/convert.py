@@ -8,7 +8,7 @@ from typing import Any
 from . import COMMANDS
 
 # family -> module that converts it
-FAMILIES = {"spanbert": "hf_ptm_ext.conversion.spanbert"}
+FAMILIES = {"spanbert": "hf_ptm_ext.conversion.spanbert", "unilm": "hf_ptm_ext.conversion.unilm"}
 CONFIG_NAMES = ("config.json", "bert_config.json")
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 

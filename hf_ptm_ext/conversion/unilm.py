@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ..models.unilm.configuration_unilm import UniLMConfig
+from .report import Conversion
 
 Tensors = dict[str, torch.Tensor]
 
@@ -20,8 +21,8 @@ WORDS = "bert.embeddings.word_embeddings.weight"
 DECODER = "cls.predictions.decoder.weight"
 # Row of a two-row BERT table that each token type starts from: 2, 3, 4 from the first, 5 and 6 from the second.
 TYPE_ROWS = (0, 1, 0, 0, 0, 1, 1)
-# Buffers of the reference's losses, no weights.
-DROPPED = "crit_mask_lm_smoothed."
+# Buffers, no weights: of the reference's losses, and an index of older transformers.
+BUFFERS = ("crit_mask_lm_smoothed.", "bert.embeddings.position_ids", "embeddings.position_ids")
 FIELDS = (
     "vocab_size",
     "hidden_size",
@@ -75,7 +76,9 @@ def convert_state_dict(original: Mapping[str, torch.Tensor], config: UniLMConfig
     Raises:
         ValueError: layers or sizes that do not fit the config, or names that nothing reads; the message names them.
     """
-    named = {modern_name(name): value for name, value in original.items() if not name.startswith(DROPPED)}
+    named = {modern_name(name): value for name, value in original.items() if not is_no_weight(name)}
+    if not any(name.startswith("bert.") for name in named):
+        named = {name if name.startswith("cls.") else f"bert.{name}": value for name, value in named.items()}
     tensors = split_projections(named, config)
     layers = {int(name.split(".")[3]) for name in tensors if name.startswith("bert.encoder.layer.")}
     if len(layers) != config.num_hidden_layers:
@@ -87,6 +90,8 @@ def convert_state_dict(original: Mapping[str, torch.Tensor], config: UniLMConfig
         tensors[TYPES] = fitted_types(tensors[TYPES], config.type_vocab_size)
     if POSITIONS in tensors:
         tensors[POSITIONS] = fitted_positions(tensors[POSITIONS], config.max_position_embeddings)
+    if WORDS not in tensors:
+        raise ValueError(f"`{WORDS}` is not in the file, which has names like {min(original, default='none')!r}.")
     if tensors[WORDS].shape != (config.vocab_size, config.hidden_size):
         raise ValueError(
             f"`vocab_size` and `hidden_size` are {config.vocab_size} and {config.hidden_size}, and {WORDS} has the "
@@ -115,6 +120,64 @@ def revert_state_dict(ours: Mapping[str, torch.Tensor], config: UniLMConfig) -> 
     if DECODER in tensors and tensors[DECODER].data_ptr() == tensors[WORDS].data_ptr():
         del tensors[DECODER]
     return tensors
+
+
+def is_no_weight(name: str) -> bool:
+    """Whether a key of the file is a buffer that nothing reads."""
+    return name.removeprefix("module.").startswith(BUFFERS)
+
+
+def convert_checkpoint(original: Mapping[str, torch.Tensor], options: Mapping[str, Any]) -> Conversion:
+    """Convert a checkpoint as it was found; a BERT's two token types become the six of UniLM.
+
+    Args:
+        original: tensors under the file's names.
+        options: as for `convert_config`.
+
+    Returns:
+        Configuration, tensors without tied copies, and report.
+
+    Raises:
+        ValueError: as `convert_state_dict`.
+    """
+    config = convert_config(
+        {**options, "type_vocab_size": 6 if options.get("type_vocab_size") == 2 else options.get("type_vocab_size")}
+    )
+    tensors = convert_state_dict(original, config)
+    config.next_sentence_prediction = "cls.seq_relationship.weight" in tensors
+    config.add_pooling_layer = "bert.pooler.dense.weight" in tensors
+    head = "cls.predictions.bias" in tensors
+    architecture = "UniLMModel"
+    if head:
+        architecture = "UniLMForPreTraining" if config.next_sentence_prediction else "UniLMForConditionalGeneration"
+    dropped = {name: "a buffer, no weight" for name in original if is_no_weight(name)}
+    if head:
+        dropped |= {name: f"tied to `{WORDS}`" for name in original if modern_name(name) == DECODER}
+    changed = sum(modern_name(name) != name for name in original)
+    return Conversion(
+        config=config,
+        tensors={name: value for name, value in tensors.items() if name not in (DECODER, f"{DECODER[:-6]}bias")},
+        architecture=architecture,
+        renamed={"older names": changed} if changed else {},
+        dropped=dropped,
+        initialised={} if head else {"cls.predictions.*": "masked tokens"},
+    )
+
+
+def revert_checkpoint(
+    ours: Mapping[str, torch.Tensor], config: UniLMConfig
+) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """A checkpoint of ours as the reference code reads it.
+
+    Args:
+        ours: tensors as one of our classes saved them.
+        config: their configuration.
+
+    Returns:
+        The state dict and the options.
+    """
+    named = {name if name.startswith(("bert.", "cls.")) else f"bert.{name}": value for name, value in ours.items()}
+    return revert_state_dict(named, config), {name: getattr(config, name) for name in FIELDS}
 
 
 def modern_name(name: str) -> str:

@@ -682,6 +682,8 @@ class UniLMForConditionalGeneration(UniLMWithVocabularyHead, GenerationMixin):
         cached = 0 if cache is None else cache.get_seq_length()
         mode = SEQ2SEQ if lm_mode is None else int(lm_mode[0])
         prompt = input_ids.shape[1] if source_lengths is None else int(source_lengths[0])
+        if attention_mask is None:  # the loop drops a mask of ones
+            attention_mask = torch.ones_like(input_ids)
         inputs = step_inputs(self.config, input_ids, attention_mask, token_type_ids, prompt, cached, self.dtype, mode)
         return {**inputs, "cache": cache, "logits_to_keep": 1}
 
