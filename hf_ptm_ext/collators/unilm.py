@@ -25,6 +25,7 @@ from .batching import to_array
 
 LM_MODES = ("bidirectional", "left-to-right", "right-to-left", "seq2seq")
 SEQ2SEQ = LM_MODES.index("seq2seq")
+NSP_LABELS = {0, 1, IGNORE_INDEX}
 TOKEN_TYPES = np.array([[0, 1], [2, 2], [3, 3], [4, 5]])
 UNILM_MIXTURE = {"bidirectional": 1 / 3, "left-to-right": 1 / 6, "right-to-left": 1 / 6, "seq2seq": 1 / 3}
 
@@ -264,7 +265,7 @@ def _label_array(rows: list[Any], packed: bool) -> np.ndarray:
         arrays = [np.asarray(IGNORE_INDEX) if row is None else to_array(row).squeeze() for row in rows]
     expected = 1 if packed else 0
     for index, array in enumerate(arrays):
-        if array.ndim != expected or array.dtype.kind not in "iub" or not np.isin(array, (0, 1, IGNORE_INDEX)).all():
+        if array.ndim != expected or array.dtype.kind not in "iub" or not set(array.ravel().tolist()) <= NSP_LABELS:
             raise ValueError(
                 f"`next_sentence_label` must be 0, 1 or -100, one for each {'packed sequence' if packed else 'row'}, "
                 f"got {rows[index]!r} in row {index}."

@@ -170,6 +170,10 @@ def _walk(
         room = left[owner]
         if room <= 0 or masked[anchor]:
             continue
+        if stop - begin == 1:  # most of them
+            masked[anchor] = 1
+            left[owner] = room - 1
+            continue
         if clip:
             while masked.count(0, begin, stop) > room:
                 stop -= 1
