@@ -17,6 +17,8 @@ register()
 _COLLATORS = (
     "DataCollatorForMaskedLanguageModeling",
     "DataCollatorForSpanMasking",
+    "DataCollatorForUniLMPreTraining",
+    "DataCollatorForUniLMSeq2Seq",
     "DataCollatorForWholeWordMasking",
 )
 # public name -> module that defines it

@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 UNKNOWN_WARNING, UNKNOWN_LIMIT = 0.05, 0.5
 DESCRIPTIONS = {
     "span": "Pre-trained with SpanBERT's objectives by hf-ptm-ext: masked spans, and spans from their boundaries.",
+    "unilm": "Pre-trained by hf-ptm-ext as UniLM is: masked tokens in four attention modes, next sentences.",
     "mlm": "Pre-trained by hf-ptm-ext with dynamic token masking (BERT, RoBERTa).",
     "wwm": "Pre-trained by hf-ptm-ext with whole-word masking (BERT-WWM; Cui et al. 2019 for Chinese).",
 }

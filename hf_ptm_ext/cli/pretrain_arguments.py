@@ -10,7 +10,7 @@ from transformers import HfArgumentParser, TrainingArguments
 
 from ..resources import resource
 
-OBJECTIVES = ("span", "mlm", "wwm")
+OBJECTIVES = ("span", "mlm", "wwm", "unilm")
 
 
 @dataclass
@@ -90,7 +90,10 @@ class ObjectiveArguments:
 
     objective: str = field(
         default="span",
-        metadata={"help": "span (SpanBERT: spans and their boundaries), mlm (tokens), wwm (whole words)."},
+        metadata={
+            "help": "span (SpanBERT: spans and their boundaries), mlm (tokens), wwm (whole words), unilm (pairs in "
+            "four attention modes, with next-sentence prediction)."
+        },
     )
     mlm_probability: float = field(default=0.15, metadata={"help": "Share of tokens to predict."})
     mask_replace_prob: float = field(default=0.8, metadata={"help": "Share of those that become [MASK]."})
@@ -235,6 +238,11 @@ def parse(
         raise ValueError("`streaming` needs `max_steps`: a stream has no length. Set --max_steps.")
     if data.streaming and objective.next_sentence_prediction:
         raise ValueError("`next_sentence_prediction` draws second segments from all documents: set streaming off.")
-    if objective.next_sentence_prediction and objective.objective != "span":
+    if objective.objective == "unilm":
+        if data.streaming:
+            raise ValueError("Objective unilm draws second segments from all documents: set streaming off.")
+        model.family = "unilm"
+        objective.next_sentence_prediction = True
+    elif objective.next_sentence_prediction and objective.objective != "span":
         raise ValueError(f"`next_sentence_prediction` goes with objective span, got {objective.objective}.")
     return model, data, objective, training

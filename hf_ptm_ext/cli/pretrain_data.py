@@ -200,7 +200,8 @@ def map_rows(
 ) -> Any:
     """All rows of the documents, as a `datasets.Dataset`."""
     if objective.next_sentence_prediction:
-        rows = sentence_pair_rows(data, documents, tokenizer, seed)
+        variant = "spanbert" if objective.objective == "span" else "bert"
+        rows = sentence_pair_rows(data, documents, tokenizer, seed, variant)
     else:
         rows = pretraining_dataset(
             documents, tokenizer, max_seq_length=data.max_seq_length, packed=data.pack_rows, seed=seed
@@ -208,8 +209,8 @@ def map_rows(
     return rows if add_words is None else rows.map(add_words)
 
 
-def sentence_pair_rows(data: DataArguments, documents: Any, tokenizer: Any, seed: int) -> Any:
-    """Rows of two segments with `next_sentence_label`, built as SpanBERT's two-segment baseline does."""
+def sentence_pair_rows(data: DataArguments, documents: Any, tokenizer: Any, seed: int, variant: str) -> Any:
+    """Rows of two segments with `next_sentence_label`, built as BERT does or as SpanBERT's two-segment baseline."""
     from datasets import Dataset
 
     specials = special_tokens_of(tokenizer)
@@ -217,7 +218,7 @@ def sentence_pair_rows(data: DataArguments, documents: Any, tokenizer: Any, seed
         list(encode_documents(documents, tokenizer)),
         data.max_seq_length - specials.pair_count,
         np.random.default_rng(seed),
-        variant="spanbert",
+        variant=variant,
     )
     features = [pair.features(specials) for pair in pairs]
     if data.pack_rows:

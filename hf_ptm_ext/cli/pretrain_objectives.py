@@ -9,6 +9,7 @@ from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedConfig
 from ..collators import (
     DataCollatorForMaskedLanguageModeling,
     DataCollatorForSpanMasking,
+    DataCollatorForUniLMPreTraining,
     DataCollatorForWholeWordMasking,
 )
 from ..models.canonical.loading_canonical import naming_damaged_weights
@@ -32,8 +33,8 @@ def family_class(model: ModelArguments, auto_class: str) -> Any:
 def build_model(model: ModelArguments, data: DataArguments, objective: ObjectiveArguments, tokenizer: Any) -> Any:
     """Load or make the model of an objective.
 
-    The span objective needs the family's pre-training class, which takes any BERT checkpoint; token and whole-word
-    masking train any masked language model under its own class.
+    The span and unilm objectives need the family's pre-training class, which takes any BERT checkpoint; token and
+    whole-word masking train any masked language model under its own class.
 
     Args:
         model: which model.
@@ -45,6 +46,7 @@ def build_model(model: ModelArguments, data: DataArguments, objective: Objective
         ValueError: the model has fewer positions than `max_seq_length`, or the config has unknown fields.
     """
     spans = objective.objective == "span"
+    own = spans or objective.objective == "unilm"
     fields: dict[str, Any] = {}
     if model.attn_implementation is not None:
         fields["attn_implementation"] = model.attn_implementation
@@ -57,9 +59,11 @@ def build_model(model: ModelArguments, data: DataArguments, objective: Objective
         # Without next-sentence prediction nothing trains a pooler: the encoder has none, as the published ones.
         fields["next_sentence_prediction"] = objective.next_sentence_prediction
         fields["add_pooling_layer"] = objective.next_sentence_prediction
+    if objective.objective == "unilm":
+        fields["mask_token_id"], fields["eos_token_id"] = tokenizer.mask_token_id, tokenizer.sep_token_id
     if model.model_name_or_path is not None:
         source = {"revision": model.model_revision}
-        if spans:
+        if own:
             cls = family_class(model, "AutoModelForPreTraining")
             check_readable(model)
         else:
@@ -70,7 +74,7 @@ def build_model(model: ModelArguments, data: DataArguments, objective: Objective
         if len(tokenizer) > built.config.vocab_size:
             built.resize_token_embeddings(len(tokenizer))
     else:
-        auto_class = "AutoModelForPreTraining" if spans else "AutoModelForMaskedLM"
+        auto_class = "AutoModelForPreTraining" if own else "AutoModelForMaskedLM"
         config = new_config(model, data, tokenizer, fields)
         built = family_class(model, auto_class)._from_config(config)
     positions = getattr(built.config, "max_position_embeddings", None)
@@ -87,7 +91,7 @@ def check_readable(model: ModelArguments) -> None:
     model_type = config.get("model_type", "bert")
     if model_type not in ("bert", model.family):
         raise ValueError(
-            f"`model_name_or_path` is a {model_type} model; the span objective trains {model.family}, which reads "
+            f"`model_name_or_path` is a {model_type} model; this objective trains {model.family}, which reads "
             "BERT checkpoints. Use --objective mlm or --objective wwm for this one."
         )
 
@@ -170,6 +174,8 @@ def build_collator(
         options["pad_to_multiple_of"] = data.max_seq_length
     if objective.objective == "mlm":
         return DataCollatorForMaskedLanguageModeling(budget="exact", **options)
+    if objective.objective == "unilm":
+        return DataCollatorForUniLMPreTraining(**options)
     options["word_boundaries"] = "column" if objective.segmenter is not None else objective.word_boundaries
     if objective.objective == "wwm":
         return DataCollatorForWholeWordMasking(**options)

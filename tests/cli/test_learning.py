@@ -1,9 +1,22 @@
 """The objectives learn on real text: each term leaves the unigram level, an ablated one does not."""
 
 import sys
+from itertools import islice
 
+import numpy as np
 import pytest
+import torch
+from transformers import AutoTokenizer
 
+from hf_ptm_ext import UniLMForPreTraining
+from hf_ptm_ext.collators import DataCollatorForUniLMPreTraining
+from hf_ptm_ext.data import (
+    embedded_corpus,
+    encode_documents,
+    held_out_split,
+    next_sentence_pairs,
+    special_tokens_of,
+)
 from tests.cli.jobs import read_metrics, run_process
 
 THREADS = {"OMP_NUM_THREADS": "1"}
@@ -38,3 +51,24 @@ def test_chinese_whole_words_are_learnt(tmp_path):
     metrics = learn(tmp_path / "out", "wwm_zh.yaml", "--max_steps", "250", "--max_seq_length", "64")
     assert metrics["eval_mlm_loss"] < metrics["before_mlm_loss"] - 1.0
     assert metrics["eval_mlm_loss"] < metrics["baseline_mlm_loss"]
+
+
+@pytest.mark.slow
+def test_every_mode_of_unilm_is_learnt(tmp_path):
+    """Held-out rows in one mode at a time, before and after 300 steps of the mixture."""
+    learn(tmp_path / "out", "unilm.yaml", "--max_steps", "300", "--max_eval_rows", "64")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    trained = UniLMForPreTraining.from_pretrained(tmp_path / "out")
+    torch.manual_seed(0)
+    fresh = UniLMForPreTraining(trained.config)
+    documents = list(encode_documents(held_out_split(embedded_corpus("en"))[1][:40], tokenizer))
+    pairs = next_sentence_pairs(documents, 93, np.random.default_rng(0))
+    rows = [pair.features(special_tokens_of(tokenizer)) for pair in islice(pairs, 48)]
+    for mode in ("bidirectional", "left-to-right", "right-to-left", "seq2seq"):
+        collator = DataCollatorForUniLMPreTraining(tokenizer, mode_probabilities={mode: 1.0}, seed=0)
+        batch = {name: value for name, value in collator(rows).items() if name != "next_sentence_label"}
+        losses = []
+        for model in (fresh, trained):
+            loss_sum, _, targets = model.eval().evaluation_sums(**batch)["mlm"].tolist()
+            losses.append(loss_sum / targets)
+        assert losses[1] < losses[0] - 0.7, (mode, losses)

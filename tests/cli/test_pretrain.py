@@ -100,6 +100,14 @@ def test_two_segments_and_packed_rows(tmp_path):
     assert read_metrics(folder)["eval_nsp_targets"] > 0
 
 
+def test_unilm_trains_pairs_in_four_modes(tmp_path):
+    folder = tmp_path / "unilm"
+    assert main(["pretrain", *flags(output_dir=folder, objective="unilm", pack_rows=True)]) == 0
+    assert read_metrics(folder)["eval_nsp_targets"] > 0
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    assert (config["model_type"], config["type_vocab_size"], config["mask_token_id"]) == ("unilm", 6, 4)
+
+
 def test_chinese_words_from_a_segmenter(tmp_path):
     folder = tmp_path / "zh"
     arguments = flags(output_dir=folder, corpus="zh", objective="wwm", segmenter="jieba", vocab_size=1500)
