@@ -14,6 +14,7 @@ computed only where a label is while training; keyword arguments that nothing re
 """
 
 import inspect
+import os
 from typing import Any
 
 import torch
@@ -32,6 +33,7 @@ from transformers.modeling_utils import PreTrainedModel
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
+from .beam_search_unilm import CUSTOM_GENERATE, write_custom_generate
 from .configuration_unilm import AUTO_MAP, HF_PTM_EXT_VERSION, UniLMConfig
 from .encoder_unilm import UniLMEncoder, UniLMLayer, UniLMPooler, UniLMSelfAttention, refuse_unknown_arguments
 from .generation_unilm import check_generation, prompt_token_types, step_inputs
@@ -699,6 +701,27 @@ class UniLMForConditionalGeneration(UniLMWithVocabularyHead, GenerationMixin):
         if cache is not None:
             cache.crop(-1)  # the [MASK] leaves before a beam search reorders
         return model_kwargs
+
+    def save_pretrained(
+        self, save_directory: str | os.PathLike, is_main_process: bool = True, *args: Any, **kwargs: Any
+    ) -> None:
+        """Save as the other classes do, with the reference's beam search as `custom_generate/generate.py`.
+
+        Args:
+            save_directory: the folder to write.
+            is_main_process: as upstream: whether this process writes.
+            args: as upstream.
+            kwargs: as upstream.
+        """
+        if is_main_process and not os.path.isfile(save_directory):
+            write_custom_generate(save_directory)
+        super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
+
+    def _get_files_timestamps(self, working_dir: str | os.PathLike) -> dict[str, float]:
+        """As upstream, for `push_to_hub`: what is not listed counts as new and is uploaded."""
+        timestamps = super()._get_files_timestamps(working_dir)
+        timestamps.pop(CUSTOM_GENERATE, None)
+        return timestamps
 
 
 class UniLMForSequenceClassification(UniLMPreTrainedModel):
