@@ -14,6 +14,7 @@ COMMANDS = {
     "pretrain": "pre-train a model on text, from a checkpoint or from scratch",
     "convert": "turn an original checkpoint into a folder that is ready for the Hub",
     "verify": "load a checkpoint where this package is not installed and compare its outputs",
+    "show": "draw the attention masks of a family",
     "systems": "list the systems of this package and what they are made of",
 }
 # These read their own command line, from the raw arguments.
