@@ -282,6 +282,8 @@ def written_aside(output: Path) -> Iterator[Path]:
             ):
                 old.unlink(missing_ok=True)
         for file in files:
+            if file.is_dir():
+                shutil.rmtree(output / file.name, ignore_errors=True)
             file.replace(output / file.name)
     finally:
         shutil.rmtree(partial, ignore_errors=True)

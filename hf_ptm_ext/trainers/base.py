@@ -155,4 +155,7 @@ class PtmTrainer(Trainer):
         if self.is_world_process_zero():
             for source in Path(checkpoint_folder).glob("*.py"):
                 shutil.copy(source, Path(self.args.output_dir) / source.name)
+            decoding = Path(checkpoint_folder) / "custom_generate"
+            if decoding.is_dir():
+                shutil.copytree(decoding, Path(self.args.output_dir) / decoding.name, dirs_exist_ok=True)
         super()._push_from_checkpoint(checkpoint_folder)
