@@ -21,7 +21,7 @@ class AttentionChecks(FamilyCase):
         cases["an empty row"] = empty
         if head.packs:
             cases["packed"] = self.packed(padded)
-        for name, extra in self.structured_inputs.items():
+        for name, extra in self.structured_inputs.items() if head.kind != "choice" else ():
             cases[name] = {**padded, **extra(self.config(head), padded)}
         return cases
 
@@ -233,7 +233,7 @@ class AttentionChecks(FamilyCase):
         head = self.head(kind)
         model, inputs = self.model(head), self.inputs(head)
         batch, length = torch.export.Dim("batch", min=2), torch.export.Dim("length", min=2, max=16)
-        shapes = {name: {0: batch, 1: length} for name in inputs}
+        shapes = {name: {0: batch, 1: length} if value.dim() > 1 else {0: batch} for name, value in inputs.items()}
         exported = torch.export.export(model, (), inputs, dynamic_shapes=shapes, strict=False)
         for lengths in (LENGTHS, (5, 3), (11, 2, 7, 7)):
             rows = self.rows(lengths)

@@ -27,6 +27,7 @@ class Head:
         kind: "encoder", "vocabulary" (logits only at labels while training), "sequence", "token", "span" or "choice".
         task_type: PEFT's name of the task, if it has one.
         config: configuration that the head's checks need.
+        also: further auto classes that it serves.
     """
 
     cls: type
@@ -36,11 +37,17 @@ class Head:
     kind: str
     task_type: str | None = None
     config: dict[str, Any] = field(default_factory=dict)
+    also: tuple[str, ...] = ()
 
     @property
     def packs(self) -> bool:
         """Whether rows of several sequences make sense for the head."""
         return self.kind not in ("span", "choice")
+
+    @property
+    def generates(self) -> bool:
+        """Whether it has a `generate` of ours or upstream's, and so takes a `cache`."""
+        return hasattr(self.cls, "generate")
 
 
 def token_labels(config: Any, inputs: dict[str, torch.Tensor], generator: torch.Generator) -> dict[str, torch.Tensor]:
@@ -84,9 +91,14 @@ class FamilyCase:
     config_kwargs: dict[str, Any] = {}
     # Fields that no code has to read (they are data about the checkpoint).
     unread_fields: frozenset[str] = frozenset({"hf_ptm_ext_version"})
-    # Padded inputs that make structured masks: name -> extra inputs, beside plain padding and packed rows.
+    # Padded inputs that make structured masks: name -> extra inputs, beside plain padding and packed rows. They are
+    # of one sequence a row, so not for multiple choice.
     structured_inputs: dict[str, Callable[..., dict[str, torch.Tensor]]] = {}
     embeddings_name = "embeddings.word_embeddings"
+    # Heads whose checks of training run in the second tier, for families whose copies of them are another family's.
+    second_tier_heads: tuple[type, ...] = ()
+    # Columns without which no head of the family makes a loss, labels aside.
+    needed_inputs: tuple[str, ...] = ("input_ids", "attention_mask")
 
     # ---- parametrisation ----
 
@@ -104,7 +116,16 @@ class FamilyCase:
         for name, wanted in choices.items():
             if name in metafunc.fixturenames:
                 heads = [head for head in self.heads if wanted(head)]
-                metafunc.parametrize(name, heads, ids=[head.cls.__name__ for head in heads])
+                owner = metafunc.function.__qualname__.split(".")[0]
+                trains = owner in ("TrainingChecks", "TrainerChecks", "PeftChecks")
+                later = [trains and head.cls in self.second_tier_heads for head in heads]
+                metafunc.parametrize(
+                    name,
+                    [
+                        pytest.param(head, id=head.cls.__name__, marks=[pytest.mark.slow] if slow else [])
+                        for head, slow in zip(heads, later, strict=True)
+                    ],
+                )
 
     # ---- objects ----
 
@@ -147,11 +168,13 @@ class FamilyCase:
         types = torch.randint(2, shape, generator=generator).masked_fill(mask == 0, 0)
         return {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
 
-    def inputs(self, head: Head, padding: str = "right", seed: int = 0) -> dict[str, torch.Tensor]:
+    def inputs(
+        self, head: Head, padding: str = "right", seed: int = 0, lengths: tuple[int, ...] = LENGTHS
+    ) -> dict[str, torch.Tensor]:
         """A padded batch of the head's shape, `(batch, choices, seq_len)` for multiple choice."""
         if head.kind != "choice":
-            return self.rows(seed=seed, padding=padding)
-        choices = [self.rows(seed=seed + number, padding=padding) for number in range(CHOICES)]
+            return self.rows(lengths, seed=seed, padding=padding)
+        choices = [self.rows(lengths, seed=seed + number, padding=padding) for number in range(CHOICES)]
         return {name: torch.stack([choice[name] for choice in choices], dim=1) for name in choices[0]}
 
     def labels(self, head: Head, inputs: dict[str, torch.Tensor], seed: int = 1) -> dict[str, torch.Tensor]:

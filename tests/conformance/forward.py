@@ -39,7 +39,12 @@ class ForwardChecks(FamilyCase):
                 first, second = first[mask], second[left["attention_mask"].bool()]
             assert_same(first, second, 1e-5, name)
         for row, length in enumerate(LENGTHS):
-            alone = model(**{name: value[row : row + 1, :length] for name, value in right.items()})
+            alone = model(
+                **{
+                    name: value[row : row + 1, :length] if value.dim() > 1 else value[row : row + 1]
+                    for name, value in right.items()
+                }
+            )
             for name in row_head.outputs:
                 batched = outputs_right[name][row : row + 1]
                 assert_same(alone[name], batched[:, :length] if batched.shape[1] == mask.shape[1] else batched, 1e-5)
@@ -129,7 +134,7 @@ class ForwardChecks(FamilyCase):
         with torch.no_grad(), pytest.raises(TypeError, match=r"`attention_maks`.*did you mean `attention_mask`"):
             model(input_ids=inputs["input_ids"], attention_maks=inputs["attention_mask"])
         for name in ("past_key_values", "cache", "encoder_hidden_states", "cu_seq_lens_q"):
-            with torch.no_grad(), pytest.raises(TypeError, match=f"`{name}`"):
+            with torch.no_grad(), pytest.raises(TypeError, match=f"`{name}`"):  # a tensor is no cache either
                 model(**inputs, **{name: torch.zeros(1)})
 
     @torch.no_grad()

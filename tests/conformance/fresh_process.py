@@ -34,6 +34,10 @@ def check(source: str, job: dict, case: dict) -> "transformers.PreTrainedModel":
     for name, expected in case["outputs"].items():
         if not torch.allclose(outputs[name], expected, rtol=0, atol=1e-5):
             raise SystemExit(f"{source}: {name} differs by {(outputs[name] - expected).abs().max()}")
+    if "generated" in case:
+        sequences = model.generate(**case["generated"]["arguments"])
+        if not torch.equal(sequences, case["generated"]["sequences"]):
+            raise SystemExit(f"{source}: generated {sequences.tolist()}")
     return model
 
 
@@ -75,9 +79,10 @@ for number, job in enumerate(plan["heads"]):
         check(str(root / "from-hub"), job, case)
         for source in (str(folder), hub_id):
             for other in plan["heads"]:
-                auto = getattr(transformers, other["auto_class"])
-                name = type(auto.from_pretrained(source, trust_remote_code=True)).__name__
-                if name != other["class"]:
-                    raise SystemExit(f"{source}: {other['auto_class']} gives {name}")
+                for auto_class in (other["auto_class"], *other["also"]):
+                    auto = getattr(transformers, auto_class)
+                    name = type(auto.from_pretrained(source, trust_remote_code=True)).__name__
+                    if name != other["class"]:
+                        raise SystemExit(f"{source}: {auto_class} gives {name}")
     done.append(job["class"])
 (root / "report.json").write_text(json.dumps(done), encoding="utf-8")

@@ -150,12 +150,21 @@ class PeftChecks(FamilyCase):
         assert len(fired) == model.config.num_hidden_layers
 
 
+def generated_case(model: nn.Module, inputs: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """Arguments of `generate`, and what comes out here."""
+    arguments = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+    arguments |= {"max_new_tokens": 5, "num_beams": 2, "do_sample": False}
+    return {"arguments": arguments, "sequences": model.generate(**arguments)}
+
+
 class RemoteChecks(FamilyCase):
     def test_the_auto_map_is_the_registration(self) -> None:
         from hf_ptm_ext.registration import FAMILIES
 
         family = next(family for family in FAMILIES if family.model_type == self.config_class.model_type)
-        assert family.models == {head.auto_class: head.cls.__name__ for head in self.heads}
+        assert family.models == {
+            auto: head.cls.__name__ for head in self.heads for auto in (head.auto_class, *head.also)
+        }
         assert family.config == self.config_class.__name__
         expected = {name: f"modeling_{family.model_type}.{cls}" for name, cls in family.models.items()}
         expected["AutoConfig"] = f"configuration_{family.model_type}.{family.config}"
@@ -166,7 +175,8 @@ class RemoteChecks(FamilyCase):
 
         for head in self.heads:
             config = self.config(head)
-            assert type(getattr(transformers, head.auto_class).from_config(config)) is head.cls
+            for auto_class in (head.auto_class, *head.also):
+                assert type(getattr(transformers, auto_class).from_config(config)) is head.cls
 
     def test_checkpoints_carry_all_code(self, head: Head, tmp_path: Path) -> None:
         self.model(head).save_pretrained(tmp_path)
@@ -187,10 +197,12 @@ class RemoteChecks(FamilyCase):
             model.save_pretrained(folder)
             with torch.no_grad():
                 outputs = model(**inputs)
-            torch.save(
-                {"inputs": inputs, "outputs": {name: outputs[name] for name in head.outputs}}, folder / "case.pt"
-            )
-            jobs.append({"folder": str(folder), "auto_class": head.auto_class, "class": head.cls.__name__})
+            case = {"inputs": inputs, "outputs": {name: outputs[name] for name in head.outputs}}
+            if head.generates:
+                case["generated"] = generated_case(model, inputs)
+            torch.save(case, folder / "case.pt")
+            autos = {"auto_class": head.auto_class, "also": head.also}
+            jobs.append({"folder": str(folder), **autos, "class": head.cls.__name__})
         (tmp_path / "jobs.json").write_text(json.dumps({"package": "hf_ptm_ext", "heads": jobs}), encoding="utf-8")
         result = subprocess.run(
             [sys.executable, str(FRESH_PROCESS), str(tmp_path)],

@@ -38,11 +38,7 @@ def arguments(folder: Path, **overrides: Any) -> TrainingArguments:
 class TrainerChecks(FamilyCase):
     def dataset(self, head: Head) -> Dataset:
         """Eight labelled rows of different lengths, as lists, every special input included."""
-        if head.kind == "choice":
-            choices = [self.rows(ROW_LENGTHS, seed=number) for number in range(3)]
-            inputs = {name: torch.stack([choice[name] for choice in choices], 1) for name in choices[0]}
-        else:
-            inputs = self.rows(ROW_LENGTHS)
+        inputs = self.inputs(head, lengths=ROW_LENGTHS)
         batch = {**inputs, **self.labels(head, inputs), **self.extra_columns(head, inputs)}
         return Dataset.from_dict({name: value.tolist() for name, value in batch.items()})
 
@@ -135,8 +131,8 @@ class TrainerChecks(FamilyCase):
         trainer = Trainer(model=self.model(loss_head), args=arguments(tmp_path), eval_dataset=dataset)
         needed = ["start_positions", "end_positions"] if loss_head.kind == "span" else ["labels"]
         assert [str(name) for name in trainer.label_names] == needed
-        columns = ["input_ids", "attention_mask", *needed]
-        trainer.eval_dataset = dataset.select_columns(columns)
+        columns = [name for name in self.needed_inputs if name in dataset.column_names]
+        trainer.eval_dataset = dataset.select_columns([*columns, *needed])
         assert np.isfinite(trainer.evaluate()["eval_loss"])
 
     def test_smoothing_own_losses_and_evaluation_in_between(self, loss_head: Head, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def refuse_unknown_arguments(model: str, unnamed: Mapping[str, Any], named: Iter
         hints.append(f"`{name}`" + (f" (did you mean `{similar[0]}`?)" if similar else ""))
     raise TypeError(
         f"{model} got keyword arguments that nothing reads: {', '.join(hints)}. The encoder's are "
-        f"{', '.join(f'`{name}`' for name in known)}; it has no cache."
+        f"{', '.join(f'`{name}`' for name in known)}{'' if 'cache' in known else '; it has no cache'}."
     )
 
 

@@ -6,20 +6,32 @@ the source, later tokens the source and what stands before them; positions count
 changes nothing.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
+from transformers.cache_utils import Cache, DynamicCache
+from transformers.generation import GenerationConfig
 
 from .configuration_unilm import UniLMConfig
 from .inputs_unilm import LEFT_TO_RIGHT, SEQ2SEQ
 
 REFUSED = {
-    "assistant_model": "assisted decoding checks several tokens at once",
-    "prompt_lookup_num_tokens": "prompt lookup checks several tokens at once",
+    "assistant_model": "assisted decoding checks several tokens at once, and UniLM feeds a [MASK] for each",
+    "prompt_lookup_num_tokens": "prompt lookup checks several tokens at once, and UniLM feeds a [MASK] for each",
+    "inputs_embeds": "a prompt is given by its `input_ids`",
+    "position_ids": "positions are counted from `attention_mask`",
+    "sequence_ids": "packed rows cannot be continued; pad the prompts to one a row",
 }
 
 
-def check_generation(config: UniLMConfig, prompt_length: int, lm_mode: int, options: dict[str, Any]) -> None:
+def check_generation(
+    config: UniLMConfig,
+    prompt_length: int,
+    lm_mode: int,
+    options: Mapping[str, Any],
+    defaults: GenerationConfig | None = None,
+) -> None:
     """Refuse what this way of generating cannot do, before the first step.
 
     Args:
@@ -27,34 +39,97 @@ def check_generation(config: UniLMConfig, prompt_length: int, lm_mode: int, opti
         prompt_length: tokens of the longest prompt, padding aside.
         lm_mode: 3 or 1.
         options: the keyword arguments of `generate`.
+        defaults: the model's own generation configuration, for what the arguments leave out.
 
     Raises:
-        ValueError: an unknown mode, no [MASK], more tokens than positions, or a decoding method that feeds several
-            tokens at once.
+        ValueError: an unknown mode, no [MASK], more tokens than positions, or a decoding method or a cache that a
+            [MASK] behind the text does not go with.
     """
     if lm_mode not in (SEQ2SEQ, LEFT_TO_RIGHT):
         raise ValueError(f"`lm_mode` must be 3 (seq2seq) or 1 (left-to-right) in generation, got {lm_mode}.")
     if config.mask_token_id is None:
         raise ValueError("`config.mask_token_id` must be the tokenizer's [MASK]: generation feeds it. Set it.")
+
+    def setting(name: str) -> Any:
+        """What upstream will go by: an argument, the configuration given, the model's."""
+        values = [options.get(name)]
+        values += [getattr(source, name, None) for source in (options.get("generation_config"), defaults)]
+        return next((value for value in values if value is not None), None)
+
     for name, reason in REFUSED.items():
-        if options.get(name) is not None:
-            raise ValueError(f"`{name}` cannot be used: {reason}, and UniLM feeds a [MASK] for each. Leave it out.")
-    if options.get("cache_implementation") not in (None, "dynamic"):
+        if setting(name) is not None:
+            raise ValueError(f"`{name}` cannot be used: {reason}. Leave it out.")
+    if setting("cache_implementation") not in (None, "dynamic"):
         raise ValueError(
-            f"`cache_implementation` must be 'dynamic', got {options['cache_implementation']!r}: the [MASK] leaves "
+            f"`cache_implementation` must be 'dynamic', got {setting('cache_implementation')!r}: the [MASK] leaves "
             "the cache after every step."
         )
-    generation_config = options.get("generation_config")
-
-    def limit(name: str) -> int | None:
-        return options.get(name) if options.get(name) is not None else getattr(generation_config, name, None)
-
-    new = limit("max_new_tokens")
-    total = prompt_length + new if new is not None else limit("max_length")
-    if total is not None and total > config.max_position_embeddings:
+    for name in ("cache", "past_key_values"):  # upstream warns about the old name and takes it
+        _check_cache(options.get(name), lm_mode)
+    new, total = setting("max_new_tokens"), setting("max_length")
+    if new is not None:
+        total = prompt_length + new
+    total = max(total or 0, prompt_length + 1)
+    if total > config.max_position_embeddings:
         raise ValueError(
             f"Source and target need {total} positions and `max_position_embeddings` is "
             f"{config.max_position_embeddings}: truncate the source or lower `max_new_tokens`."
+        )
+
+
+def _check_cache(cache: Cache | None, lm_mode: int) -> None:
+    """A cache of the caller's must let go of the [MASK], and in seq2seq mode hold nothing yet."""
+    if cache is None:
+        return
+    if not isinstance(cache, DynamicCache):
+        raise ValueError(
+            f"`cache` must be a `DynamicCache`, got {type(cache).__name__}: the [MASK] leaves it after every step."
+        )
+    if lm_mode == SEQ2SEQ and cache.get_seq_length():
+        raise ValueError(
+            "`cache` must be empty in seq2seq mode: all of the prompt is the source, whose tokens see each other. "
+            "Leave it out, or continue left-to-right text (`lm_mode=1`)."
+        )
+
+
+def common_mode(lm_mode: int | torch.Tensor) -> int:
+    """The mode of all rows.
+
+    Args:
+        lm_mode: the mode, or `(batch,)` equal ones, as a collator makes them.
+
+    Returns:
+        The mode.
+
+    Raises:
+        ValueError: rows differ in their mode.
+    """
+    if not torch.is_tensor(lm_mode):
+        return lm_mode
+    modes = sorted(set(lm_mode.flatten().tolist()))
+    if len(modes) != 1:
+        raise ValueError(f"`lm_mode` must be the same for all rows in generation, got {modes}. Split the batch.")
+    return modes[0]
+
+
+def check_source_lengths(source_lengths: torch.Tensor | None, attention_mask: torch.Tensor, lm_mode: int) -> None:
+    """Refuse prompts that are more than a source: their other tokens would be taken for source tokens.
+
+    Args:
+        source_lengths: `(batch,)`, or `None`.
+        attention_mask: `(batch, seq_len)`.
+        lm_mode: 3 or 1.
+
+    Raises:
+        ValueError: in seq2seq mode, a length is not that of the prompt.
+    """
+    if source_lengths is None or lm_mode != SEQ2SEQ:
+        return
+    lengths = attention_mask.to(torch.bool).sum(dim=1)
+    if source_lengths.shape != lengths.shape or not torch.equal(source_lengths.to(lengths), lengths):
+        raise ValueError(
+            "`source_lengths` must be the lengths of the prompts in generation, which are all source: "
+            f"{lengths.tolist()}; got {source_lengths.tolist()}. Cut the prompts behind their source, or leave it out."
         )
 
 

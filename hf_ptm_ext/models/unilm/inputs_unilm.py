@@ -38,13 +38,16 @@ def sequence_ids_of(attention_mask: torch.Tensor | None, sequence_ids: torch.Ten
     return sequence_ids if attention_mask is None else sequence_ids * attention_mask.to(torch.bool).long()
 
 
-def index_in_sequence(input_shape: torch.Size, device: torch.device, ids: torch.Tensor | None = None) -> torch.Tensor:
+def index_in_sequence(
+    input_shape: torch.Size, device: torch.device, ids: torch.Tensor | None = None, packed: bool = True
+) -> torch.Tensor:
     """Number of each token within its own sequence, from 0.
 
     Args:
         input_shape: `(batch, seq_len)`.
         device: where it is made.
         ids: `(batch, seq_len)` sequence ids, 0 = padding.
+        packed: whether each run of equal ids is a sequence; otherwise a row is one, and holes in it are not counted.
 
     Returns:
         `(batch, seq_len)`, or `(1, seq_len)` without ids. Padding counts 0.
@@ -52,10 +55,61 @@ def index_in_sequence(input_shape: torch.Size, device: torch.device, ids: torch.
     positions = torch.arange(input_shape[1], device=device)[None]
     if ids is None:
         return positions
+    if not packed:
+        return torch.where(ids == 0, 0, (ids > 0).long().cumsum(dim=1) - 1)
     starts = torch.ones_like(ids, dtype=torch.bool)
     starts[:, 1:] = ids[:, 1:] != ids[:, :-1]
     counted = positions - torch.where(starts, positions, 0).cummax(dim=1).values
     return torch.where(ids == 0, 0, counted)
+
+
+def check_position_ids(position_ids: torch.Tensor, sequence_ids: torch.Tensor | None, config: UniLMConfig) -> None:
+    """Refuse positions that the table does not have, where looking costs nothing.
+
+    Args:
+        position_ids: `(batch, seq_len)`.
+        sequence_ids: `(batch, seq_len)` of packed rows, for the message.
+        config: has the size of the table.
+
+    Raises:
+        ValueError: a position is negative or not below `max_position_embeddings`.
+    """
+    if not values_can_be_read(position_ids) or not position_ids.numel():
+        return
+    lowest, highest = int(position_ids.min()), int(position_ids.max())
+    if lowest < 0 or highest >= config.max_position_embeddings:
+        got = f"{lowest}" if lowest < 0 else f"{highest}"
+        packed = "" if sequence_ids is None else " Every packed sequence must fit the table by itself."
+        raise ValueError(
+            f"Positions (`position_ids`, or those counted per sequence) must be in [0, `max_position_embeddings` = "
+            f"{config.max_position_embeddings}), got {got}: truncate the text or split it into windows.{packed}"
+        )
+
+
+def check_modes(lm_mode: torch.Tensor, ids: torch.Tensor | None) -> None:
+    """Refuse modes that do not exist, where looking costs nothing: such a token would see nothing at all.
+
+    Args:
+        lm_mode: `(batch,)` or `(batch, S)`.
+        ids: `(batch, seq_len)` sequence ids, or `None`.
+
+    Raises:
+        ValueError: a mode is not one of 0 to 3, or modes of several sequences come without `sequence_ids`.
+    """
+    if lm_mode.dim() > 1 and ids is None:
+        raise ValueError(
+            f"`lm_mode` must be `(batch,)` without `sequence_ids`, got {tuple(lm_mode.shape)}: pass `sequence_ids` of "
+            "the packed rows, or one mode per row."
+        )
+    if (
+        values_can_be_read(lm_mode)
+        and lm_mode.numel()
+        and not 0 <= int(lm_mode.min()) <= int(lm_mode.max()) <= SEQ2SEQ
+    ):
+        raise ValueError(
+            "`lm_mode` must be 0 (bidirectional), 1 (left-to-right), 2 (right-to-left) or 3 (seq2seq), got "
+            f"{sorted(set(lm_mode.flatten().tolist()))}."
+        )
 
 
 def per_token(values: torch.Tensor, ids: torch.Tensor | None, seq_len: int) -> torch.Tensor:
@@ -128,10 +182,10 @@ def default_token_types(
     Raises:
         ValueError: the token-type table lacks a row that a mode needs.
     """
-    first = torch.tensor([0, 2, 3, config.source_type_id], device=modes.device)
-    second = torch.tensor([1, 2, 3, config.target_type_id], device=modes.device)
-    knows_source = is_source.any(dim=1, keepdim=True)
-    types = torch.where(is_source | ((modes == BIDIRECTIONAL) & ~knows_source), first[modes], second[modes])
+    # No table of types: copying one to the device would wait for it.
+    in_seq2seq = torch.where(is_source, config.source_type_id, config.target_type_id)
+    bidirectional = (~is_source & is_source.any(dim=1, keepdim=True)).long()
+    types = torch.where(modes == BIDIRECTIONAL, bidirectional, torch.where(modes == SEQ2SEQ, in_seq2seq, modes + 1))
     types = types if ids is None else torch.where(ids == 0, 0, types)
     if values_can_be_read(types) and types.numel() and int(types.max()) >= config.type_vocab_size:
         raise ValueError(

@@ -36,7 +36,13 @@ from transformers.utils.output_capturing import capture_outputs
 from .beam_search_unilm import CUSTOM_GENERATE, write_custom_generate
 from .configuration_unilm import AUTO_MAP, HF_PTM_EXT_VERSION, UniLMConfig
 from .encoder_unilm import UniLMEncoder, UniLMLayer, UniLMPooler, UniLMSelfAttention, refuse_unknown_arguments
-from .generation_unilm import check_generation, prompt_token_types, step_inputs
+from .generation_unilm import (
+    check_generation,
+    check_source_lengths,
+    common_mode,
+    prompt_token_types,
+    step_inputs,
+)
 from .heads_unilm import (
     UniLMLMPredictionHead,
     classification_loss,
@@ -55,6 +61,8 @@ from .inputs_unilm import (
     SEQ2SEQ,
     UniLMEmbeddings,
     build_attention_mask,
+    check_modes,
+    check_position_ids,
     default_token_types,
     first_token_states,
     index_in_sequence,
@@ -206,6 +214,14 @@ class UniLMModel(UniLMPreTrainedModel):
         finished_mask = attention_mask is not None and not (
             torch.is_tensor(attention_mask) and attention_mask.dim() == 2
         )
+        if cache is not None and not isinstance(cache, Cache):
+            raise TypeError(f"`cache` must be a `transformers.Cache`, got {type(cache).__name__}.")
+        if cache is not None and not finished_mask and cache.get_seq_length():
+            raise ValueError(
+                "A `cache` that holds tokens needs a finished 4-D `attention_mask` over them and the new ones, and "
+                "`position_ids` and `token_type_ids` that go on: see `step_inputs` in `generation_unilm.py`."
+            )
+        packed = sequence_ids is not None
         ids = sequence_ids_of(None if finished_mask else attention_mask, sequence_ids)
         if position_ids is None:
             if sequence_ids is None and shape[1] > self.config.max_position_embeddings:
@@ -213,10 +229,12 @@ class UniLMModel(UniLMPreTrainedModel):
                     f"The input has {shape[1]} tokens and `max_position_embeddings` is "
                     f"{self.config.max_position_embeddings}: truncate it or split it into windows."
                 )
-            position_ids = index_in_sequence(shape, device, ids)
+            position_ids = index_in_sequence(shape, device, ids, packed)
+        check_position_ids(position_ids, sequence_ids, self.config)
         modes = is_source = None
         if lm_mode is not None and not finished_mask:
-            index = index_in_sequence(shape, device, ids).expand(shape)
+            check_modes(lm_mode, ids)
+            index = index_in_sequence(shape, device, ids, packed).expand(shape)
             modes = per_token(lm_mode, ids, shape[1])
             is_source = source_tokens(self.config, index, ids, lm_mode, source_lengths, token_type_ids)
             if token_type_ids is None:
@@ -633,21 +651,23 @@ class UniLMForConditionalGeneration(UniLMWithVocabularyHead, GenerationMixin):
             attentions=outputs.attentions,
         )
 
-    def generate(self, inputs: torch.Tensor | None = None, lm_mode: int = SEQ2SEQ, **kwargs: Any) -> Any:
+    def generate(
+        self, inputs: torch.Tensor | None = None, lm_mode: int | torch.Tensor = SEQ2SEQ, **kwargs: Any
+    ) -> Any:
         """Generate as upstream does: greedy, sampling, beam search.
 
         Args:
             inputs: `(batch, seq_len)` prompts, also accepted as `input_ids`: [CLS] source [SEP] in seq2seq mode, [CLS]
                 text (no [SEP]) in left-to-right mode; padding on either side, marked by `attention_mask` or by the
                 padding token.
-            lm_mode: 3 (default) answers the source, 1 continues the text.
+            lm_mode: 3 (default) answers the source, 1 continues the text; a tensor `(batch,)` of equal ones will do.
             kwargs: as upstream; `max_length` counts the source, `max_new_tokens` does not.
 
         Returns:
             Prompt and continuation, `(batch, length)`, or upstream's output object.
 
         Raises:
-            ValueError: see `check_generation` in `generation_unilm.py`.
+            ValueError: see `check_generation` and `check_source_lengths` in `generation_unilm.py`.
         """
         input_ids = kwargs.pop("input_ids", None) if inputs is None else inputs
         if input_ids is None:
@@ -656,7 +676,9 @@ class UniLMForConditionalGeneration(UniLMWithVocabularyHead, GenerationMixin):
         if mask is None:
             pad = self.config.pad_token_id
             mask = torch.ones_like(input_ids) if pad is None else (input_ids != pad).long()
-        check_generation(self.config, int(mask.sum(dim=1).max()), lm_mode, kwargs)
+        lm_mode = common_mode(lm_mode)
+        check_generation(self.config, int(mask.sum(dim=1).max()), lm_mode, kwargs, self.generation_config)
+        check_source_lengths(kwargs.pop("source_lengths", None), mask, lm_mode)
         types = kwargs.pop("token_type_ids", None)
         if types is None or lm_mode == SEQ2SEQ:
             # A tokenizer knows of types 0 and 1 only; the mode decides.
