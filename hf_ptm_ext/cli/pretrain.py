@@ -3,25 +3,20 @@
 import inspect
 import json
 import logging
-import shutil
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from transformers import AutoTokenizer, set_seed
-from transformers.utils import CONFIG_NAME
-from transformers.utils import logging as transformers_logging
 
 from ..hub.model_card import check_card_fields, write_model_card
 from ..objectives import masked_lm_loss
-from ..trainers import PreTrainingTrainer, checkpoints, last_complete_checkpoint
+from ..trainers import PreTrainingTrainer
 from ..trainers.plots import plot_loss_curve
 from .pretrain_arguments import DataArguments, ModelArguments, ObjectiveArguments, PretrainingArguments, parse
 from .pretrain_data import EMBEDDED_LICENSES, Rows, build_rows, split_documents, trained_tokenizer
 from .pretrain_objectives import build_collator, build_model
+from .runs import choose_checkpoint, configure_logging, remove_checkpoints, written_aside
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +28,6 @@ DESCRIPTIONS = {
     "mlm": "Pre-trained by hf-ptm-ext with dynamic token masking (BERT, RoBERTa).",
     "wwm": "Pre-trained by hf-ptm-ext with whole-word masking (BERT-WWM; Cui et al. 2019 for Chinese).",
 }
-PARTIAL = "_partial"  # leading underscore: never pushed by upstream's uploads either
 
 
 def run(arguments: list[str]) -> int:
@@ -114,11 +108,8 @@ def pretrain(
         # Upstream's classes return the mean of a micro-batch, which is wrong as soon as there are several.
         compute_loss_func=None if "num_items_in_batch" in takes else loss_of_outputs,
     )
-    if training_args.overwrite and checkpoint is None and trainer.is_world_process_zero():
-        # Otherwise a later resume would take the newest checkpoint of the run that is written over.
-        for folder in checkpoints(training_args.output_dir):
-            shutil.rmtree(folder)
-    trainer.accelerator.wait_for_everyone()
+    if training_args.overwrite and checkpoint is None:
+        remove_checkpoints(trainer)
     metrics: dict[str, float] = {}
     if rows.evaluation is None:
         logger.warning("No text is held out, so nothing is evaluated: name `validation_file` for that.")
@@ -188,44 +179,6 @@ def metrics_before(trainer: PreTrainingTrainer, checkpoint: str | None) -> dict[
     return json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
 
 
-def choose_checkpoint(training_args: PretrainingArguments) -> str | None:
-    """The checkpoint to resume from, if any; refuses to write over another run.
-
-    Args:
-        training_args: `resume_from_checkpoint` is a folder, or `auto` for the newest complete one; without any the
-            run starts, so that one command can be repeated until it is through.
-
-    Raises:
-        ValueError: the folder to resume from does not exist, or the output folder holds another run.
-    """
-    wanted = training_args.resume_from_checkpoint
-    output = Path(training_args.output_dir)
-    if output.exists() and not output.is_dir():
-        raise ValueError(f"`output_dir` must be a folder, got the file {output}.")
-    if wanted is not None and str(wanted).lower() not in ("true", "auto"):
-        if not Path(wanted).is_dir():
-            raise ValueError(f"`resume_from_checkpoint` must be a checkpoint folder, got {wanted}.")
-        return str(wanted)
-    newest = last_complete_checkpoint(output)
-    if wanted is not None and newest is not None:
-        return str(newest)
-    # A run that was stopped before its first checkpoint leaves these, and nothing to lose.
-    own = {path.name for path in checkpoints(output)} | {PARTIAL, "before_results.json"}
-    others = [path for path in output.glob("*") if wanted is None or path.name not in own]
-    if others and not training_args.overwrite:
-        raise ValueError(
-            f"`output_dir` = {output} is not empty. Pass --resume_from_checkpoint auto to go on, --overwrite true to "
-            "train anew, or name another folder."
-        )
-    return None
-
-
-def configure_logging(training_args: PretrainingArguments) -> None:
-    """Log from the first process only, at the asked level."""
-    logging.basicConfig(format="%(message)s", stream=sys.stderr)
-    transformers_logging.set_verbosity(training_args.get_process_log_level())
-
-
 def choose_tokenizer(model_args: ModelArguments, data_args: DataArguments, documents: Any) -> Any:
     """The named tokenizer, the checkpoint's, or one trained on the documents."""
     name = model_args.tokenizer_name or model_args.model_name_or_path
@@ -256,37 +209,6 @@ def baselines(rows: Rows, trainer: PreTrainingTrainer) -> dict[str, float]:
             metrics[f"baseline_{term}_accuracy"] = rows.baseline.accuracy(joined)
             metrics[f"baseline_{term}_loss"] = rows.baseline.cross_entropy(joined)
     return metrics
-
-
-@contextmanager
-def written_aside(output: Path) -> Iterator[Path]:
-    """A temporary folder whose files move into `output` when everything in it was written.
-
-    A model's config.json goes first and comes last: until all is in place, the folder does not pass for a model.
-
-    Args:
-        output: the folder that gets the files.
-    """
-    partial = output / PARTIAL
-    if partial.exists():
-        shutil.rmtree(partial)
-    partial.mkdir(parents=True)
-    try:
-        yield partial
-        files = sorted(partial.iterdir(), key=lambda file: file.name == CONFIG_NAME)
-        if CONFIG_NAME in {file.name for file in files}:
-            for old in (
-                output / CONFIG_NAME,
-                *output.glob("model*.safetensors*"),
-                *output.glob("pytorch_model*.bin*"),
-            ):
-                old.unlink(missing_ok=True)
-        for file in files:
-            if file.is_dir():
-                shutil.rmtree(output / file.name, ignore_errors=True)
-            file.replace(output / file.name)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def finish(

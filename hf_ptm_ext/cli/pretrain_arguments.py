@@ -1,14 +1,10 @@
 """What `hf-ptm-ext pretrain` can be told: dataclasses, a recipe file, and flags that override it."""
 
-import json
-from dataclasses import dataclass, field, fields
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field
 
-import yaml
 from transformers import HfArgumentParser, TrainingArguments
 
-from ..resources import resource
+from .recipes import as_flags, read_recipe, split_overrides
 
 OBJECTIVES = ("span", "mlm", "wwm", "unilm")
 
@@ -141,67 +137,6 @@ class PretrainingArguments(TrainingArguments):
 GROUPS = (ModelArguments, DataArguments, ObjectiveArguments, PretrainingArguments)
 
 
-def read_recipe(path: str) -> dict[str, Any]:
-    """Read a flat YAML or JSON recipe.
-
-    Args:
-        path: a file; a name without a folder is also looked up among the recipes that come with the package.
-
-    Returns:
-        Field name -> value.
-
-    Raises:
-        ValueError: not a mapping, not parsable, or a key that is no argument.
-        FileNotFoundError: no such file and no such recipe.
-    """
-    file = Path(path)
-    if not file.is_file() and file.name == path:
-        file = resource("configs", path)
-    text = file.read_text(encoding="utf-8")
-    try:
-        recipe = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
-    except (json.JSONDecodeError, yaml.YAMLError) as error:
-        raise ValueError(f"{file} is not valid {file.suffix.lstrip('.')}: {error}") from error
-    if not isinstance(recipe, dict):
-        raise ValueError(f"{file} must be a mapping of arguments to values, got {type(recipe).__name__}.")
-    known = {f.name for group in GROUPS for f in fields(group)}
-    unknown = sorted(set(recipe) - known)
-    if unknown:
-        raise ValueError(f"{file} has unknown arguments: {', '.join(unknown)}. See `hf-ptm-ext pretrain --help`.")
-    return recipe
-
-
-def as_flags(values: dict[str, Any]) -> list[str]:
-    """Spell values as command-line flags."""
-    flags: list[str] = []
-    for name, value in values.items():
-        if value is None:
-            continue
-        flags.append(f"--{name}")
-        if isinstance(value, dict):
-            flags.append(json.dumps(value))
-        else:
-            flags += [str(item) for item in (value if isinstance(value, list) else [value])]
-    return flags
-
-
-def split_overrides(arguments: list[str]) -> list[str]:
-    """Turn every `--overrides name=value ...` into the flags it stands for, in its place."""
-    if "--overrides" not in arguments:
-        return arguments
-    at = arguments.index("--overrides")
-    pairs = []
-    for item in arguments[at + 1 :]:
-        if item.startswith("--"):
-            break
-        pairs.append(item)
-    wrong = [pair for pair in pairs if "=" not in pair]
-    if wrong:
-        raise ValueError(f"`--overrides` takes name=value pairs, got {wrong[0]!r}.")
-    behind = split_overrides(arguments[at + 1 + len(pairs) :])
-    return arguments[:at] + as_flags(dict(pair.split("=", 1) for pair in pairs)) + behind
-
-
 def parse(
     arguments: list[str],
 ) -> tuple[ModelArguments, DataArguments, ObjectiveArguments, PretrainingArguments]:
@@ -223,7 +158,7 @@ def parse(
         description="Continue the pre-training of a checkpoint, or start from a config, on real text.",
     )
     if arguments and arguments[0].endswith((".yaml", ".yml", ".json")):
-        arguments = as_flags(read_recipe(arguments[0])) + arguments[1:]
+        arguments = as_flags(read_recipe(arguments[0], GROUPS, "pretrain")) + arguments[1:]
     model, data, objective, training = parser.parse_args_into_dataclasses(args=split_overrides(arguments))
     if objective.objective not in OBJECTIVES:
         raise ValueError(f"`objective` must be one of {', '.join(OBJECTIVES)}, got {objective.objective!r}.")

@@ -3,7 +3,6 @@
 import math
 from typing import Any
 
-import yaml
 from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedConfig
 
 from ..collators import (
@@ -15,6 +14,7 @@ from ..collators import (
 from ..models.canonical.loading_canonical import naming_damaged_weights
 from ..registration import FAMILIES
 from .pretrain_arguments import DataArguments, ModelArguments, ObjectiveArguments
+from .recipes import parse_overrides
 
 # Most sequences of a packed row (the row packer's default): each rounds its budget up.
 MAX_SEQUENCES = 16
@@ -106,36 +106,11 @@ def new_config(model: ModelArguments, data: DataArguments, tokenizer: Any, field
             model.config_name, revision=model.model_revision, trust_remote_code=model.trust_remote_code
         ).to_dict()
         values.pop("model_type", None)
-    for pair in (model.config_overrides or "").split(","):
-        if not pair.strip():
-            continue
-        name, _, text = pair.strip().partition("=")
-        if name not in known:
-            raise ValueError(f"`config_overrides` names {name!r}, which {cls.__name__} does not have.")
-        values[name] = parse_value(text)
+    values |= parse_overrides(model.config_overrides, known, cls.__name__)
     values["vocab_size"] = len(tokenizer)
     values["pad_token_id"] = tokenizer.pad_token_id
     values.setdefault("max_position_embeddings", max(data.max_seq_length, 512))
     return cls(**{**values, **fields})
-
-
-def parse_value(text: str) -> Any:
-    """Read a config value as YAML does, and 1e-5 as the number it is; the config checks the type.
-
-    Args:
-        text: what stands behind the "=".
-
-    Example:
-        >>> [parse_value(text) for text in ("128", "0.1", "1e-5", "true", "gelu")]
-        [128, 0.1, 1e-05, True, 'gelu']
-    """
-    value = yaml.safe_load(text)
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    return value
 
 
 def build_collator(

@@ -22,9 +22,9 @@ from transformers import (
 )
 
 from hf_ptm_ext.cli import main
-from hf_ptm_ext.cli.pretrain import written_aside
 from hf_ptm_ext.cli.pretrain_arguments import DataArguments, ObjectiveArguments, parse
 from hf_ptm_ext.cli.pretrain_objectives import build_collator
+from hf_ptm_ext.cli.runs import written_aside
 from hf_ptm_ext.data import is_held_out
 from hf_ptm_ext.hub import validate_model_card
 from hf_ptm_ext.resources import resource_folder
