@@ -15,6 +15,8 @@ from .version import __version__
 register()
 
 _COLLATORS = (
+    "DataCollatorForEntityReplacement",
+    "DataCollatorForKnowledgeEmbedding",
     "DataCollatorForMaskedLanguageModeling",
     "DataCollatorForSpanMasking",
     "DataCollatorForUniLMPreTraining",

@@ -99,6 +99,26 @@ SYSTEMS = (
         paper="Pre-Training with Whole Word Masking for Chinese BERT",
         link="https://arxiv.org/abs/1906.08101",
     ),
+    System(
+        name="KEPLER",
+        family=None,
+        models=(),
+        collators=(f"{_COLLATORS}.DataCollatorForKnowledgeEmbedding",),
+        objectives=("mlm", "ke"),
+        trainers=("hf_ptm_ext.trainers.KnowledgeEmbeddingTrainer",),
+        paper="KEPLER: A Unified Model for Knowledge Embedding and Pre-trained Language Representation",
+        link="https://arxiv.org/abs/1911.06136",
+    ),
+    System(
+        name="WKLM",
+        family=None,
+        models=(),
+        collators=(f"{_COLLATORS}.DataCollatorForEntityReplacement",),
+        objectives=("mlm", "entity"),
+        trainers=("hf_ptm_ext.trainers.EntityReplacementTrainer",),
+        paper="Pretrained Encyclopedia: Weakly Supervised Knowledge-Pretrained Language Model",
+        link="https://arxiv.org/abs/1912.09637",
+    ),
 )
 
 HEADER = ("System", "Family", "Collators", "Loss terms", "Trainers", "Paper", "Status")

@@ -2,6 +2,9 @@
 
 from .base import MaskingCollator
 from .describe import describe_words
+from .entity_catalogue import EntityCatalogue
+from .entity_replacement import DataCollatorForEntityReplacement
+from .knowledge_embedding import DataCollatorForKnowledgeEmbedding
 from .masked_lm import DataCollatorForMaskedLanguageModeling
 from .span import DataCollatorForSpanMasking
 from .unilm import DataCollatorForUniLMPreTraining
@@ -10,11 +13,14 @@ from .vocabulary import VocabularyTables, vocabulary_tables, word_boundary_style
 from .whole_word import DataCollatorForWholeWordMasking
 
 __all__ = [
+    "DataCollatorForEntityReplacement",
+    "DataCollatorForKnowledgeEmbedding",
     "DataCollatorForMaskedLanguageModeling",
     "DataCollatorForSpanMasking",
     "DataCollatorForUniLMPreTraining",
     "DataCollatorForUniLMSeq2Seq",
     "DataCollatorForWholeWordMasking",
+    "EntityCatalogue",
     "MaskingCollator",
     "VocabularyTables",
     "describe_words",

@@ -186,8 +186,8 @@ class MaskingCollator(CallRandomness):
         check_choice("return_tensors", kind, ("pt", "np"))
         if self._vocabulary_length != len(self.tokenizer):
             self._read_vocabulary()
-        layout, batch = self._lay_out(features)
         rng = self.next_generator()
+        layout, batch = self._lay_out(self._prepare(features, rng))
         selected = self._select(layout, rng)
         batch["labels"] = selected_labels(layout.input_ids, selected)
         batch["input_ids"] = self._replace(layout, selected, rng)
@@ -197,6 +197,10 @@ class MaskingCollator(CallRandomness):
         if kind == "pt":
             return BatchEncoding({name: torch.from_numpy(values) for name, values in batch.items()})
         return BatchEncoding(batch)
+
+    def _prepare(self, features: Sequence[Any], rng: np.random.Generator) -> Sequence[Any]:
+        """Change the rows before they are padded; nothing by default."""
+        return features
 
     def _select(self, layout: TokenLayout, rng: np.random.Generator) -> np.ndarray:
         """Choose the positions to predict, boolean `(batch, seq_len)`."""

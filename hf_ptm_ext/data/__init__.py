@@ -13,6 +13,8 @@ from .sources import DatasetDocuments, DocumentSource, ListDocuments, as_documen
 from .splits import document_digest, held_out_split, is_held_out
 from .tokenization import SpecialTokens, encode_batch, encode_documents, special_tokens_of
 from .tokenizer_training import train_wordpiece
+from .triples import NegativeSampler, Triples, read_triples
+from .zipped_rows import ZippedRows
 
 if TYPE_CHECKING:
     from .streaming import PretrainingStream
@@ -24,12 +26,15 @@ __all__ = [
     "DocumentSource",
     "FileDocuments",
     "ListDocuments",
+    "NegativeSampler",
     "PieceWordIds",
     "PretrainingStream",
     "RowPacker",
     "SentencePair",
     "SpecialTokens",
+    "Triples",
     "WordIds",
+    "ZippedRows",
     "as_document_source",
     "dataset_documents",
     "document_digest",
@@ -46,6 +51,7 @@ __all__ = [
     "pack_row",
     "pretraining_dataset",
     "read_documents",
+    "read_triples",
     "special_tokens_of",
     "train_wordpiece",
     "truncate_pair",

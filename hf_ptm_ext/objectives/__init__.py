@@ -1,5 +1,14 @@
 """Objectives: pure loss functions on tensors."""
 
+from .entity_replacement import boundary_states, entity_replacement_loss
+from .knowledge_embedding import knowledge_embedding_loss, knowledge_embedding_scores, transe_score
 from .masked_lm import masked_lm_loss
 
-__all__ = ["masked_lm_loss"]
+__all__ = [
+    "boundary_states",
+    "entity_replacement_loss",
+    "knowledge_embedding_loss",
+    "knowledge_embedding_scores",
+    "masked_lm_loss",
+    "transe_score",
+]

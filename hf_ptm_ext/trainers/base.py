@@ -8,7 +8,7 @@ import inspect
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -69,6 +69,9 @@ class PtmTrainer(Trainer):
         kwargs: as `transformers.Trainer`.
     """
 
+    # Label columns other than `labels` whose targets are counted over an update.
+    target_columns: ClassVar[tuple[str, ...]] = ("span_labels", "next_sentence_label")
+
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         model = self.accelerator.unwrap_model(self.model)
@@ -98,7 +101,7 @@ class PtmTrainer(Trainer):
 
     def _count_targets(self, batches: list[dict[str, Any]], device: torch.device) -> dict[str, torch.Tensor]:
         """Number of targets per label column other than `labels`, over all micro-batches and processes."""
-        columns = [name for name in ("span_labels", "next_sentence_label") if batches and name in batches[0]]
+        columns = [name for name in self.target_columns if batches and name in batches[0]]
         counts = {name: sum((batch[name] != -100).sum() for batch in batches).to(device) for name in columns}
         if self.args.average_tokens_across_devices and self.args.world_size > 1:
             counts = {name: self.accelerator.reduce(count, reduction="sum") for name, count in counts.items()}

@@ -173,7 +173,9 @@ class PreTrainingTrainer(ResumableTrainer):
         for part in parts:
             for term, values in part.items():
                 sums[term] = sums.get(term, 0) + torch.tensor(values, dtype=torch.float64)
-        weights = {"sbo": float(getattr(model.config, "sbo_loss_weight", 1.0))}
+        weights = getattr(model, "loss_weights", None)
+        if weights is None:
+            weights = {"sbo": float(getattr(model.config, "sbo_loss_weight", 1.0))}
         metrics = metrics_from_sums(sums, weights, metric_key_prefix)
         metrics.update(speed_metrics(metric_key_prefix, start, num_samples=len(dataset)))
         self.log(metrics)
