@@ -23,8 +23,12 @@ _COLLATORS = (
     "DataCollatorForUniLMSeq2Seq",
     "DataCollatorForWholeWordMasking",
 )
+_FUNCTIONS = {
+    "unilm_attention_mask": "hf_ptm_ext.models.unilm.modes_unilm",
+    "unilm_beam_search": "hf_ptm_ext.models.unilm.beam_search_unilm",
+}
 # public name -> module that defines it
-_EXPORTS = dict.fromkeys(_COLLATORS, "hf_ptm_ext.collators")
+_EXPORTS = {**_FUNCTIONS, **dict.fromkeys(_COLLATORS, "hf_ptm_ext.collators")}
 for _family in FAMILIES:
     _EXPORTS[_family.config] = _family.module("configuration")
     _EXPORTS.update(dict.fromkeys(_family.models.values(), _family.module("modeling")))

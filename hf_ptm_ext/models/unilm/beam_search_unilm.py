@@ -9,7 +9,7 @@ It differs from upstream's (`num_beams`) where outputs differ:
 - forbidden words (a repeated n-gram, [SEP] before `min_len`, `not_predict`) cost 10000 and stay possible;
 - repeated n-grams are looked for in the generated text only, never in the source, and some words may be exempt.
 
-    model.generate(**source, max_new_tokens=32, custom_generate=unilm_beam_search, search_beam_size=5)
+    model.generate(**source, max_new_tokens=32, search_beam_size=5, length_penalty=0.6)
 
 This file stands alone: a checkpoint carries it as `custom_generate/generate.py`, where transformers looks for the
 function `generate`. It uses the model's `prepare_inputs_for_generation` and `_update_model_kwargs_for_generation`.
@@ -76,9 +76,10 @@ def unilm_beam_search(
     not_predict: Iterable[int] | None = None,
     **model_kwargs: Any,
 ) -> torch.Tensor | UniLMBeamSearchOutput:
-    """Decode as the reference does; pass it to `generate` as `custom_generate`, with the options below beside it.
+    """Decode as the reference does: what `generate` runs when it is given `search_beam_size`.
 
-    Names and defaults of the options are the reference's.
+    Names and defaults of the options are the reference's; they are arguments of `generate`. It may also be passed as
+    `custom_generate`, by its name or itself.
 
     Args:
         model: the model; this and the next four come from `generate`.
@@ -114,8 +115,8 @@ def unilm_beam_search(
         ... )
         >>> model = UniLMForConditionalGeneration(config).eval()
         >>> output = model.generate(
-        ...     torch.tensor([[2, 7, 8, 3]]), max_new_tokens=5, custom_generate=unilm_beam_search, search_beam_size=3,
-        ...     length_penalty=0.6, forbid_duplicate_ngrams=True, min_len=5,
+        ...     torch.tensor([[2, 7, 8, 3]]), max_new_tokens=5, search_beam_size=3, length_penalty=0.6,
+        ...     forbid_duplicate_ngrams=True, min_len=5,
         ... )
         >>> output.shape
         torch.Size([1, 9])
@@ -197,38 +198,57 @@ def unilm_beam_search(
     )
 
 
+def with_chosen_search(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of `generate` with `unilm_beam_search` as `custom_generate`, if they ask for it.
+
+    `search_beam_size` asks for it, or the name `custom_generate="unilm_beam_search"`.
+
+    Args:
+        kwargs: arguments of `generate`.
+
+    Returns:
+        The same without the search's options that are `None`.
+
+    Raises:
+        ValueError: another option of the search came without the search.
+
+    Example:
+        >>> with_chosen_search({"search_beam_size": 5})["custom_generate"] is unilm_beam_search
+        True
+        >>> with_chosen_search({"num_beams": 5, "min_len": None})
+        {'num_beams': 5}
+    """
+    kwargs = {name: value for name, value in kwargs.items() if name not in OPTIONS or value is not None}
+    asked = kwargs.get("custom_generate")
+    given = [name for name in OPTIONS if name in kwargs]
+    if asked == unilm_beam_search.__name__ or (asked is None and "search_beam_size" in given):
+        return {**kwargs, "custom_generate": unilm_beam_search}
+    if asked is None and given:
+        raise ValueError(
+            f"`{given[0]}` belongs to UniLM's own beam search, which needs `search_beam_size`, got none. Pass it, or "
+            "use upstream's options with `num_beams`."
+        )
+    return kwargs
+
+
 def generate(*args: Any, model: Any, **kwargs: Any) -> Any:
     """What transformers puts in the place of `model.generate` when it finds this file in a checkpoint.
-
-    Without `search_beam_size` it is the model's own `generate`; with it, `unilm_beam_search`.
 
     Args:
         args: as in the model's `generate`.
         model: the model.
-        kwargs: as in the model's `generate`, and the options of `unilm_beam_search`.
+        kwargs: as in the model's `generate`, the options of `unilm_beam_search` among them.
 
     Returns:
-        As the function that it calls.
+        As the model's `generate`.
 
     Raises:
-        ValueError: another option of the beam search was given without `search_beam_size`.
+        ValueError: as `with_chosen_search`.
     """
     if torch.is_tensor(kwargs.get("lm_mode")):  # `custom_generate=<folder>` comes from inside the model's `generate`
         kwargs["lm_mode"] = int(kwargs["lm_mode"][0])
         kwargs.pop("source_lengths", None)
-    if kwargs.get("custom_generate") is None:
-        given = [name for name in OPTIONS if kwargs.get(name) is not None]
-        if "search_beam_size" in given:
-            kwargs["custom_generate"] = unilm_beam_search
-        elif given:
-            raise ValueError(
-                f"`{given[0]}` belongs to UniLM's own beam search, which needs `search_beam_size`, got none. Pass it, "
-                "or use upstream's options with `num_beams`."
-            )
-        for name in OPTIONS:
-            if name in kwargs and kwargs[name] is None:
-                del kwargs[name]
-    return type(model).generate(model, *args, **kwargs)
+    return type(model).generate(model, *args, **with_chosen_search(kwargs))
 
 
 def write_custom_generate(folder: str | os.PathLike) -> None:
@@ -282,8 +302,7 @@ def _check_options(
     """Refuse options that are out of range or belong to upstream's search."""
     if generation_config is None:
         raise ValueError(
-            "`generation_config` must be given. Call `model.generate(..., custom_generate=unilm_beam_search)`, which "
-            "prepares it."
+            "`generation_config` must be given. Call `model.generate(..., search_beam_size=5)`, which prepares it."
         )
     if not 1 <= search_beam_size <= model.config.vocab_size:
         raise ValueError(
@@ -411,4 +430,4 @@ def _with_prompts(prompts: torch.Tensor, texts: list[list[int]], pad: int) -> to
     return torch.cat([prompts, padded.to(prompts.device)], dim=1)
 
 
-__all__ = ["UniLMBeamSearchOutput", "generate", "unilm_beam_search", "write_custom_generate"]
+__all__ = ["UniLMBeamSearchOutput", "generate", "unilm_beam_search", "with_chosen_search", "write_custom_generate"]

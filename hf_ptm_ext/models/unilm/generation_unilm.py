@@ -6,6 +6,7 @@ the source, later tokens the source and what stands before them; positions count
 changes nothing.
 """
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,8 +14,9 @@ import torch
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.generation import GenerationConfig
 
+from .beam_search_unilm import CUSTOM_GENERATE, with_chosen_search, write_custom_generate
 from .configuration_unilm import UniLMConfig
-from .inputs_unilm import LEFT_TO_RIGHT, SEQ2SEQ
+from .modes_unilm import LEFT_TO_RIGHT, SEQ2SEQ
 
 REFUSED = {
     "assistant_model": "assisted decoding checks several tokens at once, and UniLM feeds a [MASK] for each",
@@ -47,8 +49,18 @@ def check_generation(
     """
     if lm_mode not in (SEQ2SEQ, LEFT_TO_RIGHT):
         raise ValueError(f"`lm_mode` must be 3 (seq2seq) or 1 (left-to-right) in generation, got {lm_mode}.")
-    if config.mask_token_id is None:
-        raise ValueError("`config.mask_token_id` must be the tokenizer's [MASK]: generation feeds it. Set it.")
+    if config.mask_token_id is None or not 0 <= config.mask_token_id < config.vocab_size:
+        raise ValueError(
+            f"`config.mask_token_id` must be the tokenizer's [MASK], below `vocab_size` = {config.vocab_size}, got "
+            f"{config.mask_token_id}: generation feeds it. Set it to `tokenizer.mask_token_id`."
+        )
+    types = (config.source_type_id, config.target_type_id) if lm_mode == SEQ2SEQ else (2,)
+    if max(types) >= config.type_vocab_size:
+        raise ValueError(
+            f"`type_vocab_size` must be above the token types of `lm_mode` {lm_mode}, {types}, got "
+            f"{config.type_vocab_size}. Convert the checkpoint (`hf-ptm-ext convert unilm` extends a BERT table to 6 "
+            "rows), or set `source_type_id` and `target_type_id`."
+        )
 
     def setting(name: str) -> Any:
         """What upstream will go by: an argument, the configuration given, the model's."""
@@ -197,3 +209,104 @@ def step_inputs(
         "position_ids": positions[:, fed],
         "attention_mask": mask[:, None],
     }
+
+
+class UniLMGeneration:
+    """The generating side of `UniLMForConditionalGeneration`; a mixin in front of the model and `GenerationMixin`."""
+
+    _is_stateful = True  # the [MASK] must leave the cache: nothing may feed several tokens at once
+
+    def generate(
+        self: Any, inputs: torch.Tensor | None = None, lm_mode: int | torch.Tensor = SEQ2SEQ, **kwargs: Any
+    ) -> Any:
+        """Generate as upstream does (greedy, sampling, beam search), or by the reference's own beam search.
+
+        Args:
+            inputs: `(batch, seq_len)` prompts, also accepted as `input_ids`: [CLS] source [SEP] in seq2seq mode, [CLS]
+                text (no [SEP]) in left-to-right mode; padding on either side, marked by `attention_mask` or by the
+                padding token.
+            lm_mode: 3 (default) answers the source, 1 continues the text; a tensor `(batch,)` of equal ones will do.
+            kwargs: as upstream; `max_length` counts the source, `max_new_tokens` does not. With `search_beam_size` (or
+                `custom_generate="unilm_beam_search"`) the reference's beam search decodes: see `unilm_beam_search`
+                for its other options.
+
+        Returns:
+            Prompt and continuation, `(batch, length)`, or upstream's output object.
+
+        Raises:
+            ValueError: see `check_generation` and `check_source_lengths` in `generation_unilm.py`, and
+                `with_chosen_search` in `beam_search_unilm.py`.
+        """
+        input_ids = kwargs.pop("input_ids", None) if inputs is None else inputs
+        if input_ids is None:
+            raise ValueError("`input_ids` must be given: UniLM generates from a prompt.")
+        mask = kwargs.pop("attention_mask", None)
+        if mask is None:
+            pad = self.config.pad_token_id
+            mask = torch.ones_like(input_ids) if pad is None else (input_ids != pad).long()
+        lm_mode = common_mode(lm_mode)
+        kwargs = with_chosen_search(kwargs)
+        check_generation(self.config, int(mask.sum(dim=1).max()), lm_mode, kwargs, self.generation_config)
+        check_source_lengths(kwargs.pop("source_lengths", None), mask, lm_mode)
+        kwargs.pop("token_type_ids", None)  # a tokenizer knows of 0 and 1 only: the mode decides
+        return super().generate(
+            input_ids,
+            attention_mask=mask,
+            token_type_ids=prompt_token_types(self.config, mask, lm_mode),
+            lm_mode=torch.full((len(input_ids),), lm_mode, device=input_ids.device),
+            source_lengths=torch.full((len(input_ids),), input_ids.shape[1], device=input_ids.device),
+            **kwargs,
+        )
+
+    def prepare_inputs_for_generation(
+        self: Any,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        lm_mode: torch.Tensor | None = None,
+        source_lengths: torch.Tensor | None = None,
+        cache: Cache | None = None,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """One step's inputs, see `step_inputs`; the loop's `source_lengths` are the columns of the prompt."""
+        cached = 0 if cache is None else cache.get_seq_length()
+        mode = SEQ2SEQ if lm_mode is None else int(lm_mode[0])
+        prompt = input_ids.shape[1] if source_lengths is None else int(source_lengths[0])
+        if attention_mask is None:  # the loop drops a mask of ones
+            attention_mask = torch.ones_like(input_ids)
+        inputs = step_inputs(self.config, input_ids, attention_mask, token_type_ids, prompt, cached, self.dtype, mode)
+        return {**inputs, "cache": cache, "logits_to_keep": 1}
+
+    def _update_model_kwargs_for_generation(
+        self: Any, outputs: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> dict[str, Any]:
+        types = model_kwargs.pop("token_type_ids")
+        model_kwargs = super()._update_model_kwargs_for_generation(outputs, model_kwargs, *args, **kwargs)
+        mode = int(model_kwargs["lm_mode"][0])
+        last = self.config.target_type_id if mode == SEQ2SEQ else 2
+        model_kwargs["token_type_ids"] = torch.cat([types, types.new_full((len(types), 1), last)], dim=1)
+        cache = model_kwargs.get("cache")
+        if cache is not None:
+            cache.crop(-1)  # the [MASK] leaves before a beam search reorders
+        return model_kwargs
+
+    def save_pretrained(
+        self: Any, save_directory: str | os.PathLike, is_main_process: bool = True, *args: Any, **kwargs: Any
+    ) -> None:
+        """Save as the other classes do, with the reference's beam search as `custom_generate/generate.py`.
+
+        Args:
+            save_directory: the folder to write.
+            is_main_process: as upstream: whether this process writes.
+            args: as upstream.
+            kwargs: as upstream.
+        """
+        if is_main_process and not os.path.isfile(save_directory):
+            write_custom_generate(save_directory)
+        super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
+
+    def _get_files_timestamps(self: Any, working_dir: str | os.PathLike) -> dict[str, float]:
+        """As upstream, for `push_to_hub`: what is not listed counts as new and is uploaded."""
+        timestamps = super()._get_files_timestamps(working_dir)
+        timestamps.pop(CUSTOM_GENERATE, None)
+        return timestamps

@@ -1,7 +1,7 @@
 """UniLM v1 (Dong et al. 2019, https://arxiv.org/abs/1905.03197; reference code microsoft/unilm, unilm-v1).
 
 One BERT encoder that is a bidirectional, a left-to-right, a right-to-left and a sequence-to-sequence language model,
-depending on which tokens may see which (see `inputs_unilm.py`). All four are trained with the masked-language-model
+depending on which tokens may see which (see `modes_unilm.py`). All four are trained with the masked-language-model
 head: a [MASK] is predicted at its own place, from what its mode lets it see,
 
     loss = mean CE(masked tokens of all modes) [+ mean CE(next sentence), bidirectional pairs only]
@@ -14,12 +14,10 @@ computed only where a label is while training; keyword arguments that nothing re
 """
 
 import inspect
-import os
 from typing import Any
 
 import torch
 from torch import nn
-from transformers import initialization as init
 from transformers.cache_utils import Cache
 from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import (
@@ -29,22 +27,14 @@ from transformers.modeling_outputs import (
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
-from transformers.modeling_utils import PreTrainedModel
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .beam_search_unilm import CUSTOM_GENERATE, write_custom_generate
-from .configuration_unilm import AUTO_MAP, HF_PTM_EXT_VERSION, UniLMConfig
-from .encoder_unilm import UniLMEncoder, UniLMLayer, UniLMPooler, UniLMSelfAttention, refuse_unknown_arguments
-from .generation_unilm import (
-    check_generation,
-    check_source_lengths,
-    common_mode,
-    prompt_token_types,
-    step_inputs,
-)
+from .base_unilm import UniLMPredictionHead, UniLMPreTrainedModel, UniLMPreTrainingHeads, UniLMWithVocabularyHead
+from .configuration_unilm import UniLMConfig
+from .encoder_unilm import UniLMEncoder, UniLMPooler, refuse_unknown_arguments
+from .generation_unilm import UniLMGeneration
 from .heads_unilm import (
-    UniLMLMPredictionHead,
     classification_loss,
     count_targets,
     mean_over_targets,
@@ -58,74 +48,27 @@ from .heads_unilm import (
     with_optional_labels,
 )
 from .inputs_unilm import (
-    SEQ2SEQ,
     UniLMEmbeddings,
-    build_attention_mask,
-    check_modes,
     check_position_ids,
-    default_token_types,
     first_token_states,
     index_in_sequence,
-    per_token,
     sequence_ids_of,
+)
+from .losses_unilm import fine_tuning_mean, vocabulary_loss_sum
+from .modes_unilm import (
+    SEQ2SEQ,
+    build_attention_mask,
+    check_modes,
+    check_token_types,
+    default_token_types,
+    own_token_types,
+    per_token,
+    pseudo_tokens,
     source_tokens,
+    types_by_separator,
     unilm_attention_mask,
 )
-from .loading_unilm import UniLMLoading
-from .losses_unilm import fine_tuning_mean, vocabulary_loss_sum
 from .outputs_unilm import UniLMForPreTrainingOutput, UniLMGenerationOutput, UniLMModelOutput
-
-
-class UniLMPredictionHead(nn.Module):
-    """Container of the vocabulary head (`cls.predictions` in the state dict)."""
-
-    def __init__(self, config: UniLMConfig):
-        super().__init__()
-        self.predictions = UniLMLMPredictionHead(config)
-
-
-class UniLMPreTrainingHeads(UniLMPredictionHead):
-    """The heads of pre-training: vocabulary, and the next sentence if the config asks for it."""
-
-    def __init__(self, config: UniLMConfig):
-        super().__init__(config)
-        self.seq_relationship = nn.Linear(config.hidden_size, 2) if config.next_sentence_prediction else None
-
-
-class UniLMPreTrainedModel(UniLMLoading, PreTrainedModel):
-    """Loading, saving and initialisation shared by all UniLM classes."""
-
-    config: UniLMConfig
-    config_class = UniLMConfig
-    base_model_prefix = "bert"
-    supports_gradient_checkpointing = True
-    _supports_sdpa = True
-    _supports_flex_attn = True
-    _supports_flash_attn = False  # flash ignores mask functions: the modes would all be one
-    _supports_attention_backend = True
-    _can_compile_fullgraph = False  # every step of generation feeds another number of tokens
-    _no_split_modules = ["UniLMEmbeddings", "UniLMLayer"]
-    _can_record_outputs = {"hidden_states": UniLMLayer, "attentions": UniLMSelfAttention}
-    _auto_map = AUTO_MAP
-    _code_version = HF_PTM_EXT_VERSION
-    _legacy_keys = {r"^module\.": ""}
-
-    def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
-        if isinstance(module, UniLMLMPredictionHead):
-            init.zeros_(module.bias)
-
-    def encode(self, *inputs: torch.Tensor | None, **kwargs: Any) -> UniLMModelOutput:
-        """Run a head's encoder.
-
-        Args:
-            inputs: `input_ids`, `attention_mask`, `token_type_ids`, `position_ids`, `sequence_ids`, `inputs_embeds`.
-            kwargs: as in `UniLMModel`.
-
-        Returns:
-            The encoder's output object.
-        """
-        return self.bert(*inputs, return_dict=True, **kwargs)
 
 
 class UniLMModel(UniLMPreTrainedModel):
@@ -174,6 +117,7 @@ class UniLMModel(UniLMPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         lm_mode: torch.Tensor | None = None,
         source_lengths: torch.Tensor | None = None,
+        pseudo_lengths: torch.Tensor | None = None,
         num_sequences: int | None = None,
         cache: Cache | None = None,
         **kwargs: Any,
@@ -184,13 +128,16 @@ class UniLMModel(UniLMPreTrainedModel):
             input_ids: `(batch, seq_len)`.
             attention_mask: `(batch, seq_len)`, 1 real and 0 padding; a 4-D mask goes through unchanged, and then
                 token types and positions are the caller's.
-            token_type_ids: `(batch, seq_len)`; those of the modes if left out.
+            token_type_ids: `(batch, seq_len)`; those of the modes if left out. Without `source_lengths` they tell
+                source from target in mode 3, also by a tokenizer's 0 and 1, which then become the types of the mode.
             position_ids: `(batch, seq_len)`; counted from the first real token, per sequence, if left out.
             sequence_ids: `(batch, seq_len)` of packed rows: runs of equal ids 1..S are sequences, 0 = padding.
             inputs_embeds: `(batch, seq_len, hidden)` instead of `input_ids`.
             lm_mode: `(batch,)` or, packed, `(batch, S)`: 0 bidirectional (all, if left out), 1 left-to-right,
                 2 right-to-left, 3 seq2seq.
             source_lengths: `(batch,)` or, packed, `(batch, S)`: tokens of [CLS] source [SEP], for mode 3.
+            pseudo_lengths: `(batch,)` or, packed, `(batch, S)`: target tokens of mode-3 sequences that have a pseudo
+                token for each of them behind the target; 0 elsewhere. See `modes_unilm.py`.
             num_sequences: S of packed rows, for the pooled output (default: the largest id).
             cache: keys and values of earlier tokens, in generation.
             kwargs: `output_hidden_states`, `output_attentions`, `return_dict` as upstream; others are refused.
@@ -202,7 +149,7 @@ class UniLMModel(UniLMPreTrainedModel):
         Raises:
             ValueError: not exactly one of `input_ids` and `inputs_embeds`, more tokens than positions, a seq2seq
                 sequence whose source is unknown, or a token-type table too small for the modes.
-            TypeError: a keyword argument that nothing reads, a misspelt name say.
+            TypeError: a keyword argument that nothing reads, a misspelt name say, or `lm_mode` that is no tensor.
         """
         if not torch.compiler.is_compiling():
             refuse_unknown_arguments(type(self).__name__, kwargs, ENCODER_ARGUMENTS)
@@ -223,26 +170,31 @@ class UniLMModel(UniLMPreTrainedModel):
             )
         packed = sequence_ids is not None
         ids = sequence_ids_of(None if finished_mask else attention_mask, sequence_ids)
+        index = index_in_sequence(shape, device, ids, packed)
+        modes = is_source = pseudo = None
+        if lm_mode is not None and not finished_mask:
+            check_modes(lm_mode, ids)
+            modes = per_token(lm_mode, ids, shape[1])
+            if token_type_ids is not None and source_lengths is None:
+                token_type_ids = own_token_types(self.config, modes, token_type_ids)
+            is_source = source_tokens(self.config, index.expand(shape), ids, lm_mode, source_lengths, token_type_ids)
+            if token_type_ids is None:
+                token_type_ids = default_token_types(self.config, modes, is_source, ids)
+        if pseudo_lengths is not None:
+            pseudo = pseudo_tokens(index.expand(shape), ids, lm_mode, source_lengths, pseudo_lengths)
         if position_ids is None:
-            if sequence_ids is None and shape[1] > self.config.max_position_embeddings:
+            if not packed and pseudo is None and shape[1] > self.config.max_position_embeddings:
                 raise ValueError(
                     f"The input has {shape[1]} tokens and `max_position_embeddings` is "
                     f"{self.config.max_position_embeddings}: truncate it or split it into windows."
                 )
-            position_ids = index_in_sequence(shape, device, ids, packed)
+            position_ids = index if pseudo is None else pseudo.index
         check_position_ids(position_ids, sequence_ids, self.config)
-        modes = is_source = None
-        if lm_mode is not None and not finished_mask:
-            check_modes(lm_mode, ids)
-            index = index_in_sequence(shape, device, ids, packed).expand(shape)
-            modes = per_token(lm_mode, ids, shape[1])
-            is_source = source_tokens(self.config, index, ids, lm_mode, source_lengths, token_type_ids)
-            if token_type_ids is None:
-                token_type_ids = default_token_types(self.config, modes, is_source, ids)
+        check_token_types(self.config, token_type_ids)
         embeddings = self.embeddings(inputs_embeds, position_ids, token_type_ids)
         mask = attention_mask
         if not finished_mask:
-            mask = build_attention_mask(self.config, embeddings, ids, modes, is_source)
+            mask = build_attention_mask(self.config, embeddings, ids, modes, is_source, pseudo)
         hidden_states, _ = self.encoder(embeddings, mask, cache=cache, **kwargs)
         pooled = None
         if self.pooler is not None:
@@ -253,30 +205,6 @@ class UniLMModel(UniLMPreTrainedModel):
 
 
 ENCODER_ARGUMENTS = tuple(inspect.signature(UniLMModel.forward).parameters)
-
-
-class UniLMWithVocabularyHead(UniLMPreTrainedModel):
-    """What the classes with `cls.predictions` share: the tied decoder and resizing."""
-
-    _prediction_heads = {"cls.predictions": "masked-language-model head"}
-    _tied_weights_keys = {
-        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
-        "cls.predictions.decoder.bias": "cls.predictions.bias",
-    }
-
-    def get_output_embeddings(self) -> nn.Module:
-        return self.cls.predictions.decoder
-
-    def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
-        self.cls.predictions.decoder = new_embeddings
-        self.cls.predictions.bias = new_embeddings.bias
-
-    def _get_resized_lm_head(self, old_lm_head: nn.Linear, *args: Any, **kwargs: Any) -> nn.Linear:
-        size = old_lm_head.weight.shape[0]
-        new = super()._get_resized_lm_head(old_lm_head, *args, **kwargs)
-        with torch.no_grad():
-            new.bias[size:] = 0.0  # a token never seen has no frequency to lean on
-        return new
 
 
 @with_optional_labels("next_sentence_label", "label_positions")
@@ -540,11 +468,15 @@ class UniLMForMaskedLM(UniLMWithVocabularyHead):
 
 
 @with_optional_labels("label_positions")
-class UniLMForConditionalGeneration(UniLMWithVocabularyHead, GenerationMixin):
+class UniLMForConditionalGeneration(UniLMGeneration, UniLMWithVocabularyHead, GenerationMixin):
     """UniLM for sequence-to-sequence tasks: fine-tuned at masked targets, generating by a [MASK] behind the text.
 
     It is a decoder to `generate` (the prompt is the source, and prompt + continuation come back) and serves under
     `AutoModelForCausalLM` and `AutoModelForSeq2SeqLM`.
+
+    Everywhere (training, evaluation, `generate`, pipelines) its mode is seq2seq unless `lm_mode` says otherwise. Where
+    the source ends is told by `source_lengths`; else by `token_type_ids`, the family's or the 0 and 1 of
+    `tokenizer(source, target)`; else the first [SEP] is the end, and a sequence of more than two [SEP] is refused.
 
     Example:
         >>> import torch
@@ -558,8 +490,6 @@ class UniLMForConditionalGeneration(UniLMWithVocabularyHead, GenerationMixin):
         >>> model.generate(input_ids=source, max_new_tokens=5, do_sample=False, eos_token_id=None).shape
         torch.Size([1, 9])
     """
-
-    _is_stateful = True  # the [MASK] must leave the cache: nothing may feed several tokens at once
 
     def __init__(self, config: UniLMConfig):
         super().__init__(config)
@@ -577,6 +507,7 @@ class UniLMForConditionalGeneration(UniLMWithVocabularyHead, GenerationMixin):
         sequence_ids: torch.Tensor | None = None,
         lm_mode: torch.Tensor | None = None,
         source_lengths: torch.Tensor | None = None,
+        pseudo_lengths: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         label_positions: torch.Tensor | None = None,
@@ -591,13 +522,14 @@ class UniLMForConditionalGeneration(UniLMWithVocabularyHead, GenerationMixin):
 
         Args:
             input_ids: `(batch, seq_len)` [CLS] source [SEP] target [SEP], target tokens partly masked; this and the
-                next seven as in `UniLMModel`.
+                next eight as in `UniLMModel`.
             attention_mask: `(batch, seq_len)`.
             token_type_ids: `(batch, seq_len)`.
             position_ids: `(batch, seq_len)`.
             sequence_ids: `(batch, seq_len)`.
-            lm_mode: `(batch,)` or, packed, `(batch, S)`; seq2seq (3) if left out and the source is known.
+            lm_mode: `(batch,)` or, packed, `(batch, S)`; seq2seq (3) if left out, see the class.
             source_lengths: `(batch,)` or, packed, `(batch, S)`.
+            pseudo_lengths: `(batch,)` or, packed, `(batch, S)`.
             inputs_embeds: `(batch, seq_len, hidden)`.
             labels: `(batch, seq_len)` original ids at masked target tokens, -100 elsewhere.
             label_positions: `(batch, budget)` positions that cover the labels; keeps all shapes fixed.
@@ -611,11 +543,18 @@ class UniLMForConditionalGeneration(UniLMWithVocabularyHead, GenerationMixin):
         Returns:
             `loss` (with `config.label_smoothing` as in the reference), `logits` `(batch, seq_len, vocab_size)` (`None`
             in training with labels unless asked for) and the cache.
+
+        Raises:
+            ValueError: as `UniLMModel`, and if nothing says where the source ends.
         """
-        if lm_mode is None and (source_lengths is not None or labels is not None):
+        if not torch.compiler.is_compiling():
+            refuse_unknown_arguments(type(self).__name__, kwargs, ENCODER_ARGUMENTS)
+        if lm_mode is None and (attention_mask is None or attention_mask.dim() == 2):
             given = input_ids if input_ids is not None else inputs_embeds
-            like = source_lengths if source_lengths is not None else given.new_zeros(given.shape[0], dtype=torch.long)
-            lm_mode = torch.full_like(like, SEQ2SEQ)
+            lm_mode = torch.full(given.shape[:1], SEQ2SEQ, device=given.device)
+            if source_lengths is None and token_type_ids is None:
+                ids = sequence_ids_of(attention_mask, sequence_ids)
+                token_type_ids = types_by_separator(self.config, input_ids, ids, sequence_ids is not None)
         outputs = self.encode(
             input_ids,
             attention_mask,
@@ -625,6 +564,7 @@ class UniLMForConditionalGeneration(UniLMWithVocabularyHead, GenerationMixin):
             inputs_embeds,
             lm_mode=lm_mode,
             source_lengths=source_lengths,
+            pseudo_lengths=pseudo_lengths,
             cache=cache,
             **kwargs,
         )
@@ -650,100 +590,6 @@ class UniLMForConditionalGeneration(UniLMWithVocabularyHead, GenerationMixin):
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )
-
-    def generate(
-        self, inputs: torch.Tensor | None = None, lm_mode: int | torch.Tensor = SEQ2SEQ, **kwargs: Any
-    ) -> Any:
-        """Generate as upstream does: greedy, sampling, beam search.
-
-        Args:
-            inputs: `(batch, seq_len)` prompts, also accepted as `input_ids`: [CLS] source [SEP] in seq2seq mode, [CLS]
-                text (no [SEP]) in left-to-right mode; padding on either side, marked by `attention_mask` or by the
-                padding token.
-            lm_mode: 3 (default) answers the source, 1 continues the text; a tensor `(batch,)` of equal ones will do.
-            kwargs: as upstream; `max_length` counts the source, `max_new_tokens` does not.
-
-        Returns:
-            Prompt and continuation, `(batch, length)`, or upstream's output object.
-
-        Raises:
-            ValueError: see `check_generation` and `check_source_lengths` in `generation_unilm.py`.
-        """
-        input_ids = kwargs.pop("input_ids", None) if inputs is None else inputs
-        if input_ids is None:
-            raise ValueError("`input_ids` must be given: UniLM generates from a prompt.")
-        mask = kwargs.pop("attention_mask", None)
-        if mask is None:
-            pad = self.config.pad_token_id
-            mask = torch.ones_like(input_ids) if pad is None else (input_ids != pad).long()
-        lm_mode = common_mode(lm_mode)
-        check_generation(self.config, int(mask.sum(dim=1).max()), lm_mode, kwargs, self.generation_config)
-        check_source_lengths(kwargs.pop("source_lengths", None), mask, lm_mode)
-        types = kwargs.pop("token_type_ids", None)
-        if types is None or lm_mode == SEQ2SEQ:
-            # A tokenizer knows of types 0 and 1 only; the mode decides.
-            types = prompt_token_types(self.config, mask, lm_mode)
-        return super().generate(
-            input_ids,
-            attention_mask=mask,
-            token_type_ids=types,
-            lm_mode=torch.full((len(input_ids),), lm_mode, device=input_ids.device),
-            source_lengths=torch.full((len(input_ids),), input_ids.shape[1], device=input_ids.device),
-            **kwargs,
-        )
-
-    def prepare_inputs_for_generation(
-        self,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        lm_mode: torch.Tensor | None = None,
-        source_lengths: torch.Tensor | None = None,
-        cache: Cache | None = None,
-        **kwargs: Any,
-    ) -> dict[str, Any]:
-        """One step's inputs, see `step_inputs`; the loop's `source_lengths` are the columns of the prompt."""
-        cached = 0 if cache is None else cache.get_seq_length()
-        mode = SEQ2SEQ if lm_mode is None else int(lm_mode[0])
-        prompt = input_ids.shape[1] if source_lengths is None else int(source_lengths[0])
-        if attention_mask is None:  # the loop drops a mask of ones
-            attention_mask = torch.ones_like(input_ids)
-        inputs = step_inputs(self.config, input_ids, attention_mask, token_type_ids, prompt, cached, self.dtype, mode)
-        return {**inputs, "cache": cache, "logits_to_keep": 1}
-
-    def _update_model_kwargs_for_generation(
-        self, outputs: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
-    ) -> dict[str, Any]:
-        types = model_kwargs.pop("token_type_ids")
-        model_kwargs = super()._update_model_kwargs_for_generation(outputs, model_kwargs, *args, **kwargs)
-        mode = int(model_kwargs["lm_mode"][0])
-        last = self.config.target_type_id if mode == SEQ2SEQ else 2
-        model_kwargs["token_type_ids"] = torch.cat([types, types.new_full((len(types), 1), last)], dim=1)
-        cache = model_kwargs.get("cache")
-        if cache is not None:
-            cache.crop(-1)  # the [MASK] leaves before a beam search reorders
-        return model_kwargs
-
-    def save_pretrained(
-        self, save_directory: str | os.PathLike, is_main_process: bool = True, *args: Any, **kwargs: Any
-    ) -> None:
-        """Save as the other classes do, with the reference's beam search as `custom_generate/generate.py`.
-
-        Args:
-            save_directory: the folder to write.
-            is_main_process: as upstream: whether this process writes.
-            args: as upstream.
-            kwargs: as upstream.
-        """
-        if is_main_process and not os.path.isfile(save_directory):
-            write_custom_generate(save_directory)
-        super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
-
-    def _get_files_timestamps(self, working_dir: str | os.PathLike) -> dict[str, float]:
-        """As upstream, for `push_to_hub`: what is not listed counts as new and is uploaded."""
-        timestamps = super()._get_files_timestamps(working_dir)
-        timestamps.pop(CUSTOM_GENERATE, None)
-        return timestamps
 
 
 class UniLMForSequenceClassification(UniLMPreTrainedModel):

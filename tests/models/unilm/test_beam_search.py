@@ -9,8 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import LogitsProcessor, LogitsProcessorList
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    BertTokenizerFast,
+    LogitsProcessor,
+    LogitsProcessorList,
+    pipeline,
+)
 
+import hf_ptm_ext
 from hf_ptm_ext import UniLMConfig, UniLMForConditionalGeneration
 from hf_ptm_ext.conversion.unilm import convert_config, convert_state_dict
 from hf_ptm_ext.models.unilm.beam_search_unilm import _best_hypotheses, unilm_beam_search
@@ -350,9 +357,49 @@ def test_a_model_without_an_end_token_is_refused():
         )
 
 
-def test_the_checkpoints_generate_needs_a_beam_size_for_its_options():
-    with pytest.raises(ValueError, match="`search_beam_size`"):
-        generate_of_checkpoint(torch.tensor([[CLS, 7, SEP]]), model=small_model(), max_new_tokens=3, min_len=2)
+def test_an_option_without_a_beam_size_is_refused():
+    source = torch.tensor([[CLS, 7, SEP]])
+    for call in (
+        lambda: small_model().generate(source, max_new_tokens=3, min_len=2),
+        lambda: small_model().generate(source, max_new_tokens=3, num_beams=2, not_predict=[7]),
+        lambda: generate_of_checkpoint(source, model=small_model(), max_new_tokens=3, min_len=2),
+    ):
+        with pytest.raises(ValueError, match="needs `search_beam_size`"):
+            call()
+
+
+def test_every_way_of_asking_for_the_search(tmp_path):
+    """An option is enough; so is the search's name; a checkpoint loaded without trusting its code has them too."""
+    model, source = small_model(), torch.tensor([[CLS, 7, 8, 9, SEP]])
+    options = {"max_new_tokens": 9, "length_penalty": 0.6, "min_len": 3}
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, trust_remote_code=False).eval()
+    expected = model.generate(source, custom_generate=hf_ptm_ext.unilm_beam_search, search_beam_size=4, **options)
+    for generator in (model, loaded):
+        for asked in (
+            {"search_beam_size": 4},
+            {"search_beam_size": 4, "custom_generate": "unilm_beam_search"},
+            {"search_beam_size": 4, "not_predict": None},
+        ):
+            assert generator.generate(source, **asked, **options).tolist() == expected.tolist()
+    one_beam = model.generate(source, custom_generate=hf_ptm_ext.unilm_beam_search, not_predict=[7], **options)
+    named = model.generate(source, custom_generate="unilm_beam_search", not_predict=[7], **options)
+    assert named.tolist() == one_beam.tolist()
+
+
+def test_the_search_in_a_pipeline():
+    vocab = {token: number for number, token in enumerate(["[PAD]", "[UNK]", "unused", "[CLS]", "[SEP]", "[MASK]"])}
+    vocab |= {f"w{number}": number for number in range(6, 24)}
+    tokenizer = BertTokenizerFast(vocab=vocab, padding_side="left")
+    model = small_model()
+    generator = pipeline("text-generation", model, tokenizer=tokenizer, device="cpu")
+    arguments = {"do_sample": False, "max_new_tokens": 9, "search_beam_size": 4}
+    texts = ["w7 w8 w9 w10", "w20"]
+    together = generator(texts, batch_size=2, return_tensors=True, **arguments)
+    for text, answers in zip(texts, together, strict=True):
+        expected = model.generate(**tokenizer(text, return_tensors="pt"), **arguments)[0].tolist()
+        got = answers[0]["generated_token_ids"]
+        assert without_final_padding([token for token in got if token != PAD]) == without_final_padding(expected)
 
 
 def test_a_pushed_checkpoint_uploads_the_search(tmp_path):
