@@ -73,6 +73,15 @@ FAMILIES = (
             "AutoModelForMultipleChoice": "UniLMForMultipleChoice",
         },
     ),
+    Family(
+        model_type="mass",
+        config="MassConfig",
+        models={
+            "AutoModel": "MassModel",
+            "AutoModelForSeq2SeqLM": "MassForConditionalGeneration",
+            "AutoModelForSequenceClassification": "MassForSequenceClassification",
+        },
+    ),
 )
 
 AUTO = "transformers.models.auto"

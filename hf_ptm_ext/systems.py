@@ -60,6 +60,16 @@ SYSTEMS = (
         link="https://arxiv.org/abs/1905.03197",
     ),
     System(
+        name="MASS",
+        family="mass",
+        models=("hf_ptm_ext.MassForConditionalGeneration",),
+        collators=(),
+        objectives=("mass",),
+        trainers=(),
+        paper="MASS: Masked Sequence to Sequence Pre-training for Language Generation",
+        link="https://arxiv.org/abs/1905.02450",
+    ),
+    System(
         name="BERT masked language model",
         family=None,
         models=(),

@@ -8,8 +8,10 @@ family; this script is the only thing that may write a copy.
 """
 
 import argparse
+import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -18,7 +20,35 @@ MODELS = ROOT / "hf_ptm_ext" / "models"
 COPIES = {
     "encoder": {"spanbert": "SpanBert", "unilm": "UniLM"},
     "heads": {"spanbert": "SpanBert", "unilm": "UniLM"},
-    "loading": {"spanbert": "SpanBert", "unilm": "UniLM"},
+    "loading": {"spanbert": "SpanBert", "unilm": "UniLM", "mass": "Mass"},
+}
+# For families with a block of their own, parts of a canonical file:
+# stem of the copy -> canonical file stem, its top-level names in order, docstring, families.
+EXTRACTS = {
+    "block": (
+        "encoder",
+        ("UPSTREAM_ARGUMENTS", "refuse_unknown_arguments", "eager_attention_forward", "is_plain_linear"),
+        "What every block of ours shares: refusal of unread arguments, eager attention, plain linear modules.",
+        ("mass",),
+    ),
+    "losses": (
+        "heads",
+        (
+            "EVALUATION_CHUNK",
+            "values_can_be_read",
+            "select_labelled",
+            "check_positions",
+            "check_budget",
+            "summed_cross_entropy",
+            "count_targets",
+            "mean_over_targets",
+            "classification_loss",
+            "problem_type_loss",
+            "target_sums",
+        ),
+        "Losses over labelled targets alone: a sum divided by a count, the caller's `num_items_in_batch` if given.",
+        ("mass",),
+    ),
 }
 HEADER = "# Generated from models/canonical/{stem}_canonical.py by scripts/sync_copies.py; change that file.\n"
 
@@ -26,9 +56,43 @@ HEADER = "# Generated from models/canonical/{stem}_canonical.py by scripts/sync_
 def render(stem: str, prefix: str) -> str:
     """The copy of one canonical file under a family's class prefix, formatted as the project is."""
     source = (MODELS / "canonical" / f"{stem}_canonical.py").read_text(encoding="utf-8")
-    text = HEADER.format(stem=stem) + source.replace("Canonical", prefix)
-    formatted = subprocess.run(
-        [sys.executable, "-m", "ruff", "format", "--config", str(ROOT / "pyproject.toml"), "-"],
+    return formatted(HEADER.format(stem=stem) + source.replace("Canonical", prefix))
+
+
+def extract(stem: str, names: tuple[str, ...], docstring: str) -> str:
+    """Some top-level definitions of a canonical file, with the imports that they need and the comments above them."""
+    source = (MODELS / "canonical" / f"{stem}_canonical.py").read_text(encoding="utf-8")
+    lines = source.splitlines()
+    imports, parts = [], {}
+    for node in ast.parse(source).body:
+        first = node.lineno - 1
+        while lines[first - 1].startswith("#"):
+            first -= 1
+        text = "\n".join(lines[first : node.end_lineno])
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            imports.append(node)
+        name = node.targets[0].id if isinstance(node, ast.Assign) else getattr(node, "name", None)
+        if name in names:
+            parts[name] = text
+    body = "\n\n\n".join(parts[name] for name in names)
+    used = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
+    kept = []
+    for node in imports:
+        node.names = [alias for alias in node.names if (alias.asname or alias.name).split(".")[0] in used]
+        kept += [ast.unparse(node)] if node.names else []
+    return formatted(HEADER.format(stem=stem) + f'"""{docstring}"""\n\n' + "\n".join(kept) + f"\n\n{body}\n")
+
+
+def formatted(text: str) -> str:
+    """A module as the project formats it, imports sorted."""
+    text = ruff(text, "check", "--select", "I", "--fix", "--quiet")
+    return ruff(text, "format")
+
+
+def ruff(text: str, *command: str) -> str:
+    """What ruff makes of a module."""
+    result = subprocess.run(
+        [sys.executable, "-m", "ruff", *command, "--config", str(ROOT / "pyproject.toml"), "-"],
         input=text,
         capture_output=True,
         text=True,
@@ -36,7 +100,17 @@ def render(stem: str, prefix: str) -> str:
         check=True,
         cwd=ROOT,
     )
-    return formatted.stdout
+    return result.stdout
+
+
+def copies() -> Iterator[tuple[Path, str]]:
+    """Every generated file, with what it must hold."""
+    for stem, families in COPIES.items():
+        for family, prefix in families.items():
+            yield MODELS / family / f"{stem}_{family}.py", render(stem, prefix)
+    for name, (stem, parts, docstring, owners) in EXTRACTS.items():
+        for family in owners:
+            yield MODELS / family / f"{name}_{family}.py", extract(stem, parts, docstring)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -44,16 +118,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing, exit with 1 if a copy is stale")
     options = parser.parse_args(arguments)
     stale = []
-    for stem, families in COPIES.items():
-        for family, prefix in families.items():
-            target = MODELS / family / f"{stem}_{family}.py"
-            text = render(stem, prefix)
-            if target.exists() and target.read_text(encoding="utf-8") == text:
-                continue
-            stale.append(str(target.relative_to(ROOT)))
-            if not options.check:
-                target.parent.mkdir(exist_ok=True)
-                target.write_text(text, encoding="utf-8")
+    for target, text in copies():
+        if target.exists() and target.read_text(encoding="utf-8") == text:
+            continue
+        stale.append(str(target.relative_to(ROOT)))
+        if not options.check:
+            target.parent.mkdir(exist_ok=True)
+            target.write_text(text, encoding="utf-8")
     for name in stale:
         print(("stale: " if options.check else "wrote: ") + name)
     return int(options.check and bool(stale))

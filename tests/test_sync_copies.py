@@ -1,5 +1,6 @@
 """The families' copies of the canonical files are up to date, and the script says so when they are not."""
 
+import ast
 import importlib.util
 import subprocess
 import sys
@@ -40,6 +41,20 @@ def test_copies_name_their_source_and_nothing_canonical(script):
             assert "Canonical" not in rest
 
 
+def test_extracts_hold_their_names_and_nothing_else(script):
+    for name, (stem, parts, _, families) in script.EXTRACTS.items():
+        for family in families:
+            text = (ROOT / "hf_ptm_ext/models" / family / f"{name}_{family}.py").read_text(encoding="utf-8")
+            assert f"{stem}_canonical.py" in text.split("\n", 1)[0]
+            body = ast.parse(text).body
+            defined = [
+                node.targets[0].id if isinstance(node, ast.Assign) else node.name
+                for node in body
+                if isinstance(node, ast.Assign | ast.FunctionDef | ast.ClassDef)
+            ]
+            assert defined == list(parts)
+
+
 def test_a_changed_copy_is_stale_until_it_is_written_again(script, tmp_path, monkeypatch, capsys):
     models = tmp_path / "hf_ptm_ext" / "models"
     (models / "canonical").mkdir(parents=True)
@@ -49,6 +64,11 @@ def test_a_changed_copy_is_stale_until_it_is_written_again(script, tmp_path, mon
             "class CanonicalThing:\n    pass\n", encoding="utf-8"
         )
     (tmp_path / "pyproject.toml").write_text("[tool.ruff]\nline-length = 119\n", encoding="utf-8")
+    for stem, parts, _, families in script.EXTRACTS.values():
+        source = models / "canonical" / f"{stem}_canonical.py"
+        functions = "".join(f"\n\ndef {name}():\n    pass\n" for name in parts)
+        source.write_text(source.read_text(encoding="utf-8") + functions, encoding="utf-8")
+        assert families
     monkeypatch.setattr(script, "MODELS", models)
     monkeypatch.setattr(script, "ROOT", tmp_path)
     assert script.main(["--check"]) == 1

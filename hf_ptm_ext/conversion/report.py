@@ -17,6 +17,7 @@ class Conversion:
         renamed: kind of change of a name -> number of keys, such as `{"prefix `decoder.` taken off": 40}`.
         dropped: keys of the file that are not written, each with the reason.
         initialised: heads that the file lacks, each with what it predicts: loading them gives fresh weights.
+        assumed: fields of the config that nothing in the checkpoint says, each with the value taken and why.
     """
 
     config: Any
@@ -25,3 +26,4 @@ class Conversion:
     renamed: dict[str, int] = field(default_factory=dict)
     dropped: dict[str, str] = field(default_factory=dict)
     initialised: dict[str, str] = field(default_factory=dict)
+    assumed: dict[str, str] = field(default_factory=dict)

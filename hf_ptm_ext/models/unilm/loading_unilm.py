@@ -64,12 +64,16 @@ class UniLMLoading:
         _code_version: the version written into each checkpoint.
         _legacy_keys: patterns of older key names -> replacement, tried on each key of a file.
         _prediction_heads: heads whose fresh initialisation makes predictions noise: state-dict prefix -> what it is.
+        _layer_stacks: lists of layers in the base model's state dict (default BERT's).
+        _input_parts: what stands before them there (default BERT's embeddings).
     """
 
     _auto_map: dict[str, str] = {}
     _code_version: str | None = None
     _legacy_keys: dict[str, str] = {}
     _prediction_heads: dict[str, str] = {}
+    _layer_stacks: tuple[str, ...] = ("encoder.layer",)
+    _input_parts: tuple[str, ...] = ("embeddings.",)
     _fresh_heads: tuple[str, ...] = ()
 
     @classmethod
@@ -133,19 +137,22 @@ class UniLMLoading:
 
     def _warn_of_missing_encoder_weights(self: Any, missing: set[str], prefix: str, source: Any) -> None:
         """Say aloud which layers of the encoder, or single weights of it, are not in the file."""
-        layers: dict[int, list[str]] = {}
-        others = [name for name, _ in self.named_parameters() if name.startswith(f"{prefix}embeddings.")]
-        for name, _ in self.named_parameters():
-            if name.startswith(f"{prefix}encoder.layer."):
-                number = int(name.removeprefix(f"{prefix}encoder.layer.").split(".")[0])
-                layers.setdefault(number, []).append(name)
-        whole = [number for number, names in layers.items() if missing.issuperset(names)]
-        for number, names in layers.items():
-            others += [] if number in whole else names
-        single = sorted(missing.intersection(others))
+        parts = tuple(f"{prefix}{part}" for part in self._input_parts)
+        others = [name for name, _ in self.named_parameters() if name.startswith(parts)]
         lacking = []
-        if whole:
-            lacking.append(f"encoder layers {', '.join(str(number) for number in whole)} (of {len(layers)}, from 0)")
+        for stack in self._layer_stacks:
+            layers: dict[int, list[str]] = {}
+            for name, _ in self.named_parameters():
+                if name.startswith(f"{prefix}{stack}."):
+                    number = int(name.removeprefix(f"{prefix}{stack}.").split(".")[0])
+                    layers.setdefault(number, []).append(name)
+            whole = [number for number, names in layers.items() if missing.issuperset(names)]
+            for number, names in layers.items():
+                others += [] if number in whole else names
+            if whole:
+                numbers = ", ".join(str(number) for number in whole)
+                lacking.append(f"{stack.split('.')[0]} layers {numbers} (of {len(layers)}, from 0)")
+        single = sorted(missing.intersection(others))
         if single:
             lacking.append(
                 f"{len(single)} weights of the encoder (`{'`, `'.join(single[:3])}`{', ...' * (len(single) > 3)})"
