@@ -12,6 +12,7 @@ from ..version import __version__
 # sub-command -> (module of this folder, line of help)
 COMMANDS = {
     "pretrain": "pre-train a model on text, from a checkpoint or from scratch",
+    "train-entity-vectors": "train entity vectors (TransE) on the triples of a knowledge graph",
     "convert": "turn an original checkpoint into a folder that is ready for the Hub",
     "verify": "load a checkpoint where this package is not installed and compare its outputs",
     "show": "draw the attention masks of a family",
@@ -46,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = arguments[position] if position < len(arguments) else None
     try:
         if command in RAW:
-            return importlib.import_module(f"{__name__}.{command}").run(arguments[position + 1 :])
+            return importlib.import_module(f"{__name__}.{_module_of(command)}").run(arguments[position + 1 :])
         parser = _parser(command)
         namespace = parser.parse_args(arguments)
         if namespace.command is None:
@@ -77,6 +78,11 @@ def _is_user_mistake(error: Exception) -> bool:
     return errors is not None and isinstance(error, errors.StrictDataclassError)
 
 
+def _module_of(command: str) -> str:
+    """Name of a sub-command's module."""
+    return command.replace("-", "_")
+
+
 def _index_of_command(arguments: Sequence[str]) -> int:
     """Position of the first argument that is no option of the program itself."""
     return next((index for index, argument in enumerate(arguments) if not argument.startswith("-")), len(arguments))
@@ -101,7 +107,7 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(dest="command", metavar="command")
     for name, line in COMMANDS.items():
         if name == command:
-            module = importlib.import_module(f"{__name__}.{name}")
+            module = importlib.import_module(f"{__name__}.{_module_of(name)}")
             subparser = module.add_parser(subparsers)
             subparser.set_defaults(run=module.run)
             subparser.add_argument("--debug", action="store_true", help=DEBUG_HELP)

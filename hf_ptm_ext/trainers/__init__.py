@@ -4,6 +4,7 @@ from .base import PtmTrainer, checkpoints, last_complete_checkpoint
 from .entity_replacement import EntityReplacementModel, EntityReplacementTrainer
 from .knowledge_embedding import KnowledgeEmbeddingModel, KnowledgeEmbeddingTrainer
 from .pretraining import PreTrainingTrainer
+from .transe import TransEOptions, TransEVectors, train_transe
 
 __all__ = [
     "EntityReplacementModel",
@@ -12,6 +13,9 @@ __all__ = [
     "KnowledgeEmbeddingTrainer",
     "PreTrainingTrainer",
     "PtmTrainer",
+    "TransEOptions",
+    "TransEVectors",
     "checkpoints",
     "last_complete_checkpoint",
+    "train_transe",
 ]

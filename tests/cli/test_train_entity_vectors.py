@@ -1,0 +1,62 @@
+"""`hf-ptm-ext train-entity-vectors` on a real graph: a table that predicts links, the same for the same seed."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hf_ptm_ext.cli import main
+from hf_ptm_ext.models.ernie_thu.entity_table_ernie_thu import EntityTable
+
+GRAPH = Path(__file__).parents[1] / "fixtures" / "wordnet" / "triples.tsv"
+
+
+def run(folder, *more):
+    words = ["train-entity-vectors", str(GRAPH), "--output_dir", str(folder), "--dimension", "16", *map(str, more)]
+    return main(words)
+
+
+def test_vectors_predict_links_and_the_table_knows_its_entities(tmp_path, capsys):
+    titles = tmp_path / "titles.tsv"
+    titles.write_text("ship\t04194289\nnot in the graph\t999\n", encoding="utf-8")
+    options = ("--epochs", 60, "--batch_size", 64, "--test_file", GRAPH, "--titles", titles, "--seed", 3)
+    assert run(tmp_path / "out", *options) == 0
+    printed = capsys.readouterr().out
+    assert "TransE" in printed
+    assert "random order" in printed
+    results = json.loads((tmp_path / "out" / "link_prediction.json").read_text(encoding="utf-8"))
+    assert results["queries"] == 2 * 194
+    assert results["transe"]["mrr"] > 5 * results["random"]["mrr"]
+    assert results["losses"][-1] < results["losses"][0]
+    assert results["options"]["seed"] == 3
+
+    table = EntityTable.from_file(tmp_path / "out" / "entity_table.safetensors", dim=16)
+    assert len(table) == 150 + 1
+    (row,) = table.rows(["04194289"], on_unknown="error")
+    vector = table.lookup([int(row), 0])
+    assert np.linalg.norm(vector[0]) == pytest.approx(1.0, abs=1e-3)
+    assert not vector[1].any()
+
+
+def test_the_same_seed_writes_the_same_bytes(tmp_path):
+    for name in ("first", "second"):
+        assert run(tmp_path / name, "--epochs", 2) == 0
+    first, second = (
+        EntityTable.from_file(tmp_path / name / "entity_table.safetensors") for name in ("first", "second")
+    )
+    assert first.sha256 == second.sha256
+    assert "transe" not in json.loads((tmp_path / "first" / "link_prediction.json").read_text(encoding="utf-8"))
+
+
+def test_mistakes_are_told(tmp_path, capsys):
+    assert run(tmp_path, "--epochs", 1) == 0
+    assert run(tmp_path, "--epochs", 1) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert run(tmp_path, "--epochs", 1, "--overwrite") == 0
+    assert run(tmp_path / "new", "--epochs", 0) == 2
+    assert "`epochs` must be positive" in capsys.readouterr().err
+    bad = tmp_path / "bad.tsv"
+    bad.write_text("a b c\n", encoding="utf-8")
+    assert main(["train-entity-vectors", str(bad), "--output_dir", str(tmp_path / "new")]) == 2
+    assert "1 line has not: 1" in capsys.readouterr().err
