@@ -46,6 +46,11 @@ class Family:
 
 FAMILIES = (
     Family(
+        model_type="mass_nmt",
+        config="MassNmtConfig",
+        models={"AutoModel": "MassNmtModel", "AutoModelForSeq2SeqLM": "MassNmtForConditionalGeneration"},
+    ),
+    Family(
         model_type="spanbert",
         config="SpanBertConfig",
         models={

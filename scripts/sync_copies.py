@@ -20,7 +20,7 @@ MODELS = ROOT / "hf_ptm_ext" / "models"
 COPIES = {
     "encoder": {"spanbert": "SpanBert", "unilm": "UniLM"},
     "heads": {"spanbert": "SpanBert", "unilm": "UniLM"},
-    "loading": {"spanbert": "SpanBert", "unilm": "UniLM", "mass": "Mass"},
+    "loading": {"spanbert": "SpanBert", "unilm": "UniLM", "mass": "Mass", "mass_nmt": "MassNmt"},
 }
 # For families with a block of their own, parts of a canonical file:
 # stem of the copy -> canonical file stem, its top-level names in order, docstring, families.
@@ -29,7 +29,7 @@ EXTRACTS = {
         "encoder",
         ("UPSTREAM_ARGUMENTS", "refuse_unknown_arguments", "eager_attention_forward", "is_plain_linear"),
         "What every block of ours shares: refusal of unread arguments, eager attention, plain linear modules.",
-        ("mass",),
+        ("mass", "mass_nmt"),
     ),
     "losses": (
         "heads",
@@ -47,7 +47,7 @@ EXTRACTS = {
             "target_sums",
         ),
         "Losses over labelled targets alone: a sum divided by a count, the caller's `num_items_in_batch` if given.",
-        ("mass",),
+        ("mass", "mass_nmt"),
     ),
 }
 HEADER = "# Generated from models/canonical/{stem}_canonical.py by scripts/sync_copies.py; change that file.\n"

@@ -1,0 +1,1 @@
+"""MASS for translation: the XLM-based variant."""

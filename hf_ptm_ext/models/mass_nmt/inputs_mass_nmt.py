@@ -1,0 +1,191 @@
+"""Languages, masks and positions of MASS-NMT's inputs.
+
+A row has one source and one target language. Positions count real tokens from 0, so padding on either side changes
+nothing; the decoder of pre-training gets the original positions of the few tokens it is fed.
+"""
+
+import torch
+
+from .configuration_mass_nmt import MassNmtConfig
+from .losses_mass_nmt import values_can_be_read
+
+
+def languages(
+    config: MassNmtConfig, langs: torch.Tensor | None, batch: int, device: torch.device, name: str
+) -> torch.Tensor:
+    """Check language ids, as `(batch,)` or `(batch, seq_len)`.
+
+    Args:
+        config: has the number of languages.
+        langs: ids `(batch,)`, `(batch, 1)` or, per token, `(batch, seq_len)`; `None` will do for one language.
+        batch: rows of the input.
+        device: of the input.
+        name: the argument they came in, for the messages.
+
+    Returns:
+        The ids, zeros for one language without any.
+
+    Raises:
+        ValueError: ids are missing, of another shape, or not those of a language.
+    """
+    known = f"the languages are {config.lang2id}" if config.lang2id else f"`n_langs` is {config.n_langs}"
+    if langs is None:
+        if config.n_langs > 1:
+            raise ValueError(
+                f"`{name}` must be given: a `(batch,)` tensor with the language id of each row ({known}), got none."
+            )
+        return torch.zeros(batch, dtype=torch.long, device=device)
+    if not torch.is_tensor(langs) or langs.dim() not in (1, 2) or langs.shape[0] != batch:
+        got = f"the shape {tuple(langs.shape)}" if torch.is_tensor(langs) else repr(langs)
+        raise ValueError(f"`{name}` must be a tensor of language ids, `(batch,)` with batch = {batch}, got {got}.")
+    if values_can_be_read(langs):
+        wrong = langs[(langs < 0) | (langs >= config.n_langs)]
+        if wrong.numel():
+            raise ValueError(f"`{name}` must be ids of languages, {known}, got {sorted(set(wrong.tolist()))}.")
+    return langs.to(device)
+
+
+def language_ids(
+    config: MassNmtConfig, langs: torch.Tensor | int | str | None, batch: int, device: torch.device, name: str
+) -> torch.Tensor:
+    """Language ids of rows from what `generate` takes.
+
+    Args:
+        config: has the languages.
+        langs: one id or code for all rows, or ids per row.
+        batch: number of rows.
+        device: where the ids should be.
+        name: the argument they came in.
+
+    Returns:
+        `(batch,)` ids.
+
+    Raises:
+        ValueError: a code that `config.lang2id` lacks, or as `languages`.
+    """
+    if isinstance(langs, str):
+        if langs not in (config.lang2id or {}):
+            known = ", ".join(config.lang2id or {}) or "none: `config.lang2id` is not set, pass an id"
+            raise ValueError(f"`{name}` must be a language of the model ({known}), got {langs!r}.")
+        langs = config.lang2id[langs]
+    if isinstance(langs, int):
+        langs = torch.full((batch,), langs, device=device)
+    return row_languages(languages(config, langs, batch, device, name))
+
+
+def row_languages(langs: torch.Tensor) -> torch.Tensor:
+    """The language of each row, `(batch,)`: as the reference takes a batch's, the largest id of its tokens."""
+    return langs if langs.dim() == 1 else langs.amax(dim=1)
+
+
+def padding_mask(config: MassNmtConfig, input_ids: torch.Tensor | None) -> torch.Tensor | None:
+    """Real tokens of ids that came without a mask: all but the padding token.
+
+    Args:
+        config: has the padding token.
+        input_ids: `(batch, seq_len)`, or `None`.
+
+    Returns:
+        `(batch, seq_len)` bool, or `None` where nothing tells them apart.
+    """
+    pad = config.pad_token_id
+    return None if input_ids is None or pad is None else input_ids != pad
+
+
+def visible_source(
+    config: MassNmtConfig, input_ids: torch.Tensor | None, attention_mask: torch.Tensor | None
+) -> torch.Tensor | None:
+    """What of the source the decoder sees: real tokens, [MASK] aside. Tokens replaced at random stay visible.
+
+    Args:
+        config: has the [MASK] token.
+        input_ids: `(batch, source_len)`; without ids no [MASK] is known.
+        attention_mask: `(batch, source_len)`, or `None` for all.
+
+    Returns:
+        `(batch, source_len)` bool, or `None` for all.
+    """
+    seen = None if attention_mask is None else attention_mask.bool()
+    if input_ids is None or config.mask_token_id is None:
+        return seen
+    unmasked = input_ids != config.mask_token_id
+    return unmasked if seen is None else seen & unmasked
+
+
+def token_positions(attention_mask: torch.Tensor | None, length: int, seen: int, device: torch.device) -> torch.Tensor:
+    """Positions that count real tokens from 0.
+
+    Args:
+        attention_mask: `(batch, seen + length)`, or `None` for all.
+        length: number of tokens of this call.
+        seen: tokens in the cache.
+        device: of the input.
+
+    Returns:
+        `(batch, length)`, or `(1, length)` without a mask.
+    """
+    if attention_mask is None:
+        return torch.arange(seen, seen + length, device=device)[None]
+    return (attention_mask.long().cumsum(dim=1) - 1).clamp(min=0)[:, -length:]
+
+
+def check_positions_fit(config: MassNmtConfig, position_ids: torch.Tensor, name: str) -> None:
+    """Refuse positions that the table does not have, where looking costs nothing.
+
+    Args:
+        config: has the size of the table.
+        position_ids: `(batch, seq_len)`.
+        name: the argument they came in.
+
+    Raises:
+        ValueError: some position is negative or beyond the table.
+    """
+    if not values_can_be_read(position_ids) or not position_ids.numel():
+        return
+    low, high = int(position_ids.min()), int(position_ids.max())
+    if low < 0 or high >= config.max_position_embeddings:
+        raise ValueError(
+            f"`{name}` must be positions below `max_position_embeddings` = {config.max_position_embeddings}, got "
+            f"{low} to {high}: truncate the text."
+        )
+
+
+def check_length(config: MassNmtConfig, length: int, what: str) -> None:
+    """Refuse more tokens than positions.
+
+    Args:
+        config: has the size of the position tables.
+        length: number of tokens.
+        what: the text, for the message.
+
+    Raises:
+        ValueError: there are too many.
+    """
+    if length > config.max_position_embeddings:
+        raise ValueError(
+            f"The {what} has {length} tokens and `max_position_embeddings` is {config.max_position_embeddings}: "
+            "truncate it."
+        )
+
+
+def shift_right(labels: torch.Tensor, config: MassNmtConfig) -> torch.Tensor:
+    """Decoder input that predicts the labels: the start token, then the labels but the last.
+
+    Args:
+        labels: `(batch, target_len)`: w1 .. wn </s>, -100 behind.
+        config: has the start and padding tokens.
+
+    Returns:
+        `(batch, target_len)`: </s> w1 .. wn, padding behind.
+
+    Raises:
+        ValueError: the config has no start token, or no padding token where it is needed.
+    """
+    if config.decoder_start_token_id is None or config.pad_token_id is None:
+        raise ValueError(
+            "`decoder_input_ids` must be given, or `config.decoder_start_token_id` and `config.pad_token_id` be set."
+        )
+    shifted = labels.roll(1, dims=1)
+    shifted[:, 0] = config.decoder_start_token_id
+    return shifted.masked_fill(shifted == -100, config.pad_token_id)
+
