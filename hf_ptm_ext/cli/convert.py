@@ -2,13 +2,18 @@
 
 import argparse
 import importlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from . import COMMANDS
 
 # family -> module that converts it
-FAMILIES = {"spanbert": "hf_ptm_ext.conversion.spanbert", "unilm": "hf_ptm_ext.conversion.unilm"}
+FAMILIES = {
+    "mass_nmt": "hf_ptm_ext.conversion.mass_nmt",
+    "spanbert": "hf_ptm_ext.conversion.spanbert",
+    "unilm": "hf_ptm_ext.conversion.unilm",
+}
 CONFIG_NAMES = ("config.json", "bert_config.json")
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
@@ -32,11 +37,18 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "--config", type=Path, help="JSON file of the original's options (default: the one beside the source)"
     )
     parser.add_argument("--vocab", type=Path, help="vocab.txt (default: the one beside the source, if any)")
+    parser.add_argument(
+        "--codes", type=Path, help="BPE codes of an XLM-like model (default: `codes` beside the source)"
+    )
     case = parser.add_mutually_exclusive_group()
     case.add_argument("--cased", action="store_true", help="the vocabulary is cased (default: seen from its pieces)")
     case.add_argument("--uncased", action="store_true", help="the vocabulary is lower case")
     parser.add_argument("--license", default="unknown", help="licence of the weights, for the card (default: unknown)")
-    parser.add_argument("--language", nargs="+", default=["en"], help="language codes, for the card (default: en)")
+    parser.add_argument(
+        "--language",
+        nargs="+",
+        help="language codes, for the card (default: the model's own if it names them, else en)",
+    )
     parser.add_argument("--repo-id", help="where the folder will be on the Hub, for the card's snippets")
     parser.add_argument(
         "--to-original",
@@ -71,15 +83,45 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.to_original:
         return _revert(checkpoint, arguments)
     options = {**checkpoint.arguments, **_options(arguments, bool(checkpoint.arguments))}
-    conversion = importlib.import_module(FAMILIES[arguments.family]).convert_checkpoint(checkpoint.tensors, options)
-    vocab_file = _vocab_file(arguments)
-    vocab = None if vocab_file is None else _read_vocab(vocab_file, conversion.config.vocab_size)
-    cased = arguments.cased or (not arguments.uncased and vocab is not None and _looks_cased(vocab))
+    module = importlib.import_module(FAMILIES[arguments.family])
+    conversion = module.convert_checkpoint(checkpoint.tensors, options)
+    write_tokenizer, tokenizer = _tokenizer(module, checkpoint, conversion, arguments)
     with written_whole(arguments.target, arguments.overwrite) as folder:
-        _write(folder, conversion, vocab, cased, arguments)
+        _write(folder, conversion, module, write_tokenizer, arguments)
         written = sorted(path.name for path in folder.iterdir())
-    _report(checkpoint, conversion, vocab_file, cased, arguments.target, written)
+    _report(checkpoint, conversion, tokenizer, arguments.target, written)
     return 0
+
+
+def _tokenizer(
+    module: Any, checkpoint: Any, conversion: Any, arguments: argparse.Namespace
+) -> tuple[Callable[[Path], None], list[str]]:
+    """What writes the tokenizer into a folder, and what the report says of it; sets what the config takes from it."""
+    config = conversion.config
+    if hasattr(module, "tokenizer_from"):  # a family whose vocabulary is not WordPiece
+        codes = arguments.codes or _beside(arguments.source, ("codes",))
+        files, lines = module.tokenizer_from(checkpoint.words, config, arguments.vocab, codes, arguments.uncased)
+
+        def write_files(folder: Path) -> None:
+            for name, text in files.items():
+                with open(folder / name, "w", encoding="utf-8", newline="\n") as file:
+                    file.write(text)
+
+        return write_files, lines
+    vocab_file = _vocab_file(arguments)
+    if vocab_file is None:
+        return lambda folder: None, []
+    vocab = _read_vocab(vocab_file, config.vocab_size)
+    cased = arguments.cased or (not arguments.uncased and _looks_cased(vocab))
+    config.pad_token_id = vocab["[PAD]"]
+
+    def write_bert(folder: Path) -> None:
+        from transformers import BertTokenizerFast
+
+        length = config.max_position_embeddings
+        BertTokenizerFast(vocab=vocab, do_lower_case=not cased, model_max_length=length).save_pretrained(folder)
+
+    return write_bert, [f"{vocab_file}, {'cased' if cased else 'lower case'}"]
 
 
 def _revert(checkpoint: Any, arguments: argparse.Namespace) -> int:
@@ -102,6 +144,12 @@ def _revert(checkpoint: Any, arguments: argparse.Namespace) -> int:
         raise ValueError(f"`source` must be a {arguments.family} checkpoint, got `model_type` {config.model_type!r}.")
     module = importlib.import_module(FAMILIES[arguments.family])
     tensors, options = module.revert_checkpoint(checkpoint.tensors, config)
+    if hasattr(module, "write_original"):
+        with written_whole(arguments.target, arguments.overwrite) as folder:
+            module.write_original(folder, tensors, options, config_file.parent)
+            written = sorted(path.name for path in folder.iterdir())
+        _report_original(checkpoint, tensors, arguments.target, written)
+        return 0
     vocab_file = _vocab_file(arguments)
     with written_whole(arguments.target, arguments.overwrite) as folder:
         torch.save(tensors, folder / "model.pt")
@@ -109,10 +157,15 @@ def _revert(checkpoint: Any, arguments: argparse.Namespace) -> int:
             file.write(json.dumps(options, indent=2) + "\n")
         if vocab_file is not None:
             shutil.copyfile(vocab_file, folder / "vocab.txt")
+    names = ["config.json", "model.pt", *(["vocab.txt"] if vocab_file is not None else [])]
+    _report_original(checkpoint, tensors, arguments.target, names)
+    return 0
+
+
+def _report_original(checkpoint: Any, tensors: dict[str, Any], target: Path, written: list[str]) -> None:
     print(f"{'read':<12} {', '.join(str(path) for path in checkpoint.files)}")
     print(f"{'mapped':<12} {len(tensors)} tensors to the original's names, tied copies included")
-    print(f"{'wrote':<12} {arguments.target}: config.json, model.pt{'' if vocab_file is None else ', vocab.txt'}")
-    return 0
+    print(f"{'wrote':<12} {target}: {', '.join(written)}")
 
 
 def _check_apart(source: Path, target: Path) -> None:
@@ -172,7 +225,11 @@ def _looks_cased(vocab: dict[str, int]) -> bool:
 
 
 def _write(
-    folder: Path, conversion: Any, vocab: dict[str, int] | None, cased: bool, arguments: argparse.Namespace
+    folder: Path,
+    conversion: Any,
+    module: Any,
+    write_tokenizer: Callable[[Path], None],
+    arguments: argparse.Namespace,
 ) -> None:
     from huggingface_hub import save_torch_state_dict
 
@@ -182,17 +239,11 @@ def _write(
     config = conversion.config
     config.architectures = [conversion.architecture]
     config.dtype = next(tensor.dtype for tensor in conversion.tensors.values() if tensor.is_floating_point())
-    if vocab is not None:
-        from transformers import BertTokenizerFast
-
-        config.pad_token_id = vocab["[PAD]"]
-        tokenizer = BertTokenizerFast(
-            vocab=vocab, do_lower_case=not cased, model_max_length=config.max_position_embeddings
-        )
-        tokenizer.save_pretrained(folder)
+    write_tokenizer(folder)
     config.save_pretrained(folder)
     save_torch_state_dict(conversion.tensors, folder)
     finish_folder(folder)
+    tag = "feature-extraction" if conversion.architecture.endswith("Model") else "fill-mask"
     repo_id = arguments.repo_id or f"your-name/{arguments.target.resolve().name}"
     write_model_card(
         folder,
@@ -201,10 +252,10 @@ def _write(
         baselines={},
         training={},
         data={"name": "see the original checkpoint", "license": "unknown"},
-        language=arguments.language,
+        language=arguments.language or sorted(getattr(config, "lang2id", None) or ["en"]),
         license=arguments.license,
         repo_id=repo_id,
-        pipeline_tag="feature-extraction" if conversion.architecture.endswith("Model") else "fill-mask",
+        pipeline_tag=getattr(module, "PIPELINE_TAG", tag),
         description=f"Converted from `{arguments.source.name}` by `hf-ptm-ext convert {arguments.family}`: the same "
         "weights under the names of transformers.",
         limitations=[
@@ -214,9 +265,7 @@ def _write(
     )
 
 
-def _report(
-    checkpoint: Any, conversion: Any, vocab_file: Path | None, cased: bool, target: Path, written: list[str]
-) -> None:
+def _report(checkpoint: Any, conversion: Any, tokenizer: list[str], target: Path, written: list[str]) -> None:
     wrapper = f", under `{checkpoint.wrapper}`" if checkpoint.wrapper else ""
     weights = sum(tensor.numel() for tensor in conversion.tensors.values())
     lines = [
@@ -231,7 +280,7 @@ def _report(
                 for head, what in conversion.initialised.items()
             ],
         ),
-        ("tokenizer", [] if vocab_file is None else [f"{vocab_file}, {'cased' if cased else 'lower case'}"]),
+        ("tokenizer", tokenizer),
         ("wrote", [f"{target}: {', '.join(written)}"]),
         ("next", [f"hf-ptm-ext verify {target}"]),
     ]

@@ -22,6 +22,8 @@ INDEX_NAMES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 FILE_NAMES = ("model.safetensors", "pytorch_model.bin", "model.pt", "model.npz")
 # Keys under which training tools put the state dict beside other things.
 WRAPPERS = ("model", "state_dict", "model_state_dict")
+# XLM's files have two state dicts side by side.
+HALVES = ("encoder", "decoder")
 
 
 @dataclass(frozen=True)
@@ -32,13 +34,16 @@ class Checkpoint:
         tensors: the state dict under its original names.
         files: the files that were read, in order.
         wrapper: the key under which the state dict was found, `None` if the file is the state dict itself.
-        arguments: options that the training tool stored beside the weights (fairseq's `args`), empty if none.
+        arguments: options that the training tool stored beside the weights (fairseq's `args`, XLM's `params`), or
+            none.
+        words: word -> id, of a dictionary stored beside the weights (XLM's `dico_word2id`), empty if none.
     """
 
     tensors: dict[str, torch.Tensor]
     files: tuple[Path, ...]
     wrapper: str | None = None
     arguments: dict[str, Any] = field(default_factory=dict)
+    words: dict[str, int] = field(default_factory=dict)
 
 
 def read_checkpoint(source: str | Path) -> Checkpoint:
@@ -188,6 +193,8 @@ def _unwrap(value: Any, path: Path) -> Checkpoint:
     """The state dict inside what a training tool saved."""
     if not isinstance(value, Mapping):
         raise ValueError(f"{path} must hold a state dict, got a {type(value).__name__}.")
+    if all(isinstance(value.get(half), Mapping) for half in HALVES):
+        return _unwrap_halves(value, path)
     wrapper = None
     tensors = value
     if not any(torch.is_tensor(item) for item in value.values()):
@@ -206,6 +213,24 @@ def _unwrap(value: Any, path: Path) -> Checkpoint:
     if isinstance(arguments, argparse.Namespace):
         arguments = vars(arguments)
     return Checkpoint(dict(tensors), (path,), wrapper, dict(arguments) if isinstance(arguments, Mapping) else {})
+
+
+def _unwrap_halves(value: Mapping[str, Any], path: Path) -> Checkpoint:
+    """Both state dicts of XLM's file as one, with its options and its dictionary."""
+    tensors = {f"{half}.{name}": item for half in HALVES for name, item in value[half].items()}
+    foreign = [name for name, item in tensors.items() if not torch.is_tensor(item)]
+    if foreign:
+        raise ValueError(f"{path} must hold two state dicts; these entries are no tensors: {name_some(foreign)}.")
+    params, words = value.get("params"), value.get("dico_word2id")
+    if isinstance(params, argparse.Namespace):
+        params = vars(params)
+    return Checkpoint(
+        tensors,
+        (path,),
+        " and ".join(HALVES),
+        dict(params) if isinstance(params, Mapping) else {},
+        dict(words) if isinstance(words, Mapping) else {},
+    )
 
 
 def _first_line(error: Exception) -> str:

@@ -7,17 +7,21 @@ has parts per language, and projections tied to the embeddings.
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from ..json_files import read_json
 from ..models.mass_nmt.configuration_mass_nmt import MassNmtConfig
 from .files import name_some
 from .report import Conversion
+from .xlm_vocabulary import original_word, read_codes, read_dictionary, tokenizer_files
 
 Tensors = dict[str, torch.Tensor]
 
 PARTS = ("encoder", "decoder")
+PIPELINE_TAG = "translation"
 # Options of the original -> our fields; the other options are about data and training.
 FIELDS = {
     "n_words": "vocab_size",
@@ -173,7 +177,9 @@ def convert_checkpoint(original: Mapping[str, Any], options: Mapping[str, Any]) 
     dropped = {}
     if ENCODER_PROJECTION in flat:
         dropped[ENCODER_PROJECTION] = (
-            "tied to `encoder.embeddings.weight`" if config.tie_word_embeddings else "the encoder predicts nothing here"
+            "tied to `encoder.embeddings.weight`"
+            if config.tie_word_embeddings
+            else "the encoder predicts nothing here"
         )
     tied = HEADS["lm_head.weight"]
     if config.tie_word_embeddings and tied in flat:
@@ -208,7 +214,10 @@ def revert_checkpoint(
     Raises:
         ValueError: the checkpoint has no vocabulary projection, or sizes that the original cannot have.
     """
-    for first, second in (("encoder_attention_heads", "decoder_attention_heads"), ("encoder_ffn_dim", "decoder_ffn_dim")):
+    for first, second in (
+        ("encoder_attention_heads", "decoder_attention_heads"),
+        ("encoder_ffn_dim", "decoder_ffn_dim"),
+    ):
         if getattr(config, first) != getattr(config, second):
             raise ValueError(
                 f"`{first}` and `{second}` must be equal in the original, got {getattr(config, first)} and "
@@ -231,6 +240,73 @@ def revert_checkpoint(
         "gelu_activation": config.activation_function == "gelu",
     }
     return tensors, options
+
+
+def tokenizer_from(
+    words: Mapping[str, int],
+    config: MassNmtConfig,
+    vocab: Path | None = None,
+    codes: Path | None = None,
+    lower_case: bool = False,
+) -> tuple[dict[str, str], list[str]]:
+    """The tokenizer's files, as far as the original's are there.
+
+    Args:
+        words: the dictionary inside the checkpoint, empty if it has none.
+        config: the converted configuration.
+        vocab: file of the dictionary, used instead of the checkpoint's.
+        codes: file of the BPE codes.
+        lower_case: whether the text was lower-cased and lost its accents.
+
+    Returns:
+        File name -> text, none without dictionary or codes, and a line for the report.
+
+    Raises:
+        ValueError: a file is not what it should be, or dictionary and model differ in size.
+        FileNotFoundError: a file does not exist.
+    """
+    for option, path in (("vocab", vocab), ("codes", codes)):
+        if path is not None and not path.is_file():
+            raise FileNotFoundError(f"`--{option}` must be a file, got {path}, which does not exist.")
+    if vocab is not None:
+        words = read_dictionary(vocab)
+    if not words or codes is None:
+        lacking = "`--codes`, the BPE codes" if words else "a dictionary (`--vocab`)"
+        return {}, [f"none: it needs {lacking}"]
+    files = tokenizer_files(words, read_codes(codes), config, lower_case)
+    return files, [f"XLMTokenizer (needs the package sacremoses), {len(words)} words, codes of {codes}"]
+
+
+def write_original(
+    folder: Path, tensors: Mapping[str, torch.Tensor], options: Mapping[str, Any], source: Path
+) -> None:
+    """Write the original's file, and its codes if our folder has a tokenizer.
+
+    Args:
+        folder: where to write `model.pth` and `codes`.
+        tensors: as `revert_checkpoint` gives them.
+        options: likewise.
+        source: our folder. Counts of words are not in it: those of the dictionary are 0.
+    """
+    halves = {
+        part: {name.removeprefix(f"{part}."): value for name, value in tensors.items() if name.startswith(f"{part}.")}
+        for part in PARTS
+    }
+    content: dict[str, Any] = {**halves, "params": dict(options)}
+    if (source / "vocab.json").is_file():
+        vocabulary = read_json(source / "vocab.json")
+        words = {original_word(word): number for word, number in sorted(vocabulary.items(), key=lambda item: item[1])}
+        content |= {
+            "dico_id2word": {number: word for word, number in words.items()},
+            "dico_word2id": words,
+            "dico_counts": dict.fromkeys(words, 0),
+        }
+    torch.save(content, folder / "model.pth")
+    if (source / "merges.txt").is_file():
+        with open(source / "merges.txt", encoding="utf-8") as file:
+            merges = [line.rstrip("\n") for line in file if line.strip()]
+        with open(folder / "codes", "w", encoding="utf-8", newline="\n") as file:
+            file.write("".join(f"{merge} 0\n" for merge in merges))
 
 
 def flat_names(original: Mapping[str, Any]) -> list[str]:
@@ -264,8 +340,8 @@ def flattened(original: Mapping[str, Any]) -> Tensors:
     for part in PARTS:
         if not any(name.startswith(f"{part}.") for name in tensors):
             raise ValueError(
-                f"The file must hold an `encoder` and a `decoder`, and has no `{part}`; it has {name_some(list(original))}. "
-                "Is it a language model of XLM, which upstream's XLMModel reads?"
+                f"The file must hold an `encoder` and a `decoder`, and has no `{part}`; it has "
+                f"{name_some(list(original))}. Is it a language model of XLM, which upstream's XLMModel reads?"
             )
     return tensors
 
@@ -347,7 +423,10 @@ def _check_fit(tensors: Tensors, config: MassNmtConfig) -> None:
     """Compare with an empty model of the config: layers first, then names, then shapes."""
     from ..models.mass_nmt.modeling_mass_nmt import MassNmtForConditionalGeneration
 
-    for part, option, field in (("encoder", "n_layers", "encoder_layers"), ("decoder", "n_dec_layers", "decoder_layers")):
+    for part, option, field in (
+        ("encoder", "n_layers", "encoder_layers"),
+        ("decoder", "n_dec_layers", "decoder_layers"),
+    ):
         found = len(layer_numbers(tensors, f"model.{part}.layers."))
         if found != getattr(config, field):
             raise ValueError(
@@ -361,8 +440,8 @@ def _check_fit(tensors: Tensors, config: MassNmtConfig) -> None:
     words = "model.encoder.embed_tokens.weight"
     if words in tensors and tuple(tensors[words].shape) != expected[words]:
         raise ValueError(
-            f"`n_words` and `emb_dim` are {config.vocab_size} and {config.d_model}, and the file's embeddings have the "
-            f"shape {tuple(tensors[words].shape)}: correct the config."
+            f"`n_words` and `emb_dim` are {config.vocab_size} and {config.d_model}, and the file's embeddings have "
+            f"the shape {tuple(tensors[words].shape)}: correct the config."
         )
     absent = sorted(name for name in expected.keys() - tensors.keys() if name != "encoder_lm_bias")
     if absent:

@@ -70,6 +70,10 @@ def seeded_inputs(model: Any) -> dict[str, Any]:
     if "token_type_ids" in names:
         kinds = max(getattr(config, "type_vocab_size", 1), 1)
         inputs["token_type_ids"] = torch.randint(kinds, shape, generator=generator)
+    if "decoder_input_ids" in names:
+        inputs["decoder_input_ids"] = torch.randint(config.vocab_size, shape, generator=generator)
+    if "decoder_langs" in names:
+        inputs |= {"langs": torch.zeros(2, dtype=torch.long), "decoder_langs": torch.arange(2) % config.n_langs}
     if "span_boundaries" in names:
         inputs["span_boundaries"] = torch.tensor([[[1, shape[-1] // 2]], [[0, 2]]])
     return inputs

@@ -26,6 +26,7 @@ AUTO_CLASSES = {
     "token-classification": "AutoModelForTokenClassification",
     "question-answering": "AutoModelForQuestionAnswering",
     "multiple-choice": "AutoModelForMultipleChoice",
+    "translation": "AutoModelForSeq2SeqLM",
 }
 
 

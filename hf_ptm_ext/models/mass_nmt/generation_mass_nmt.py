@@ -60,7 +60,9 @@ def check_generation(
     if given is not None:
         check_length(config, given.shape[1], "source")
     prompt = options.get("decoder_input_ids")
-    begun = 1 if prompt is None else prompt.shape[1]
+    begun = 1
+    if prompt is not None:  # upstream puts the start token in front of prompts that lack it
+        begun = prompt.shape[1] + int(not bool((prompt[:, 0] == config.decoder_start_token_id).any()))
     new, total = setting("max_new_tokens"), setting("max_length")
     if new is not None:
         total = begun + new

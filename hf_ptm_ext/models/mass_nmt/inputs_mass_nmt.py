@@ -168,6 +168,19 @@ def check_length(config: MassNmtConfig, length: int, what: str) -> None:
         )
 
 
+def without_padding(labels: torch.Tensor, config: MassNmtConfig) -> torch.Tensor:
+    """Labels with -100 where padding is, as the reference predicts no padding.
+
+    Args:
+        labels: `(batch, target_len)`.
+        config: has the padding token.
+
+    Returns:
+        `(batch, target_len)`.
+    """
+    return labels if config.pad_token_id is None else labels.masked_fill(labels == config.pad_token_id, -100)
+
+
 def shift_right(labels: torch.Tensor, config: MassNmtConfig) -> torch.Tensor:
     """Decoder input that predicts the labels: the start token, then the labels but the last.
 
@@ -188,4 +201,3 @@ def shift_right(labels: torch.Tensor, config: MassNmtConfig) -> torch.Tensor:
     shifted = labels.roll(1, dims=1)
     shifted[:, 0] = config.decoder_start_token_id
     return shifted.masked_fill(shifted == -100, config.pad_token_id)
-

@@ -7,8 +7,8 @@ An encoder and a decoder in the style of XLM, pre-trained to restore a fragment 
 where the decoder is fed the fragment alone, at its original positions. The same weights translate: source </s> x </s>
 in one language, target </s> y </s> in another.
 
-What differs from BART: post-LayerNorm embeddings x = LN(E[token] + P[position] + L[language]) without scaling, position
-tables from 0, LayerNorm eps 1e-12; each target language has its own output projection in the cross-attention; the
+What differs from BART: embeddings are x = LN(E[token] + P[position] + L[language]), not scaled, with positions from 0;
+LayerNorm's eps is 1e-12; each target language has its own output projection in the cross-attention; the
 cross-attention does not see [MASK]; encoder and decoder have embeddings of their own, and the vocabulary projection,
 tied to the decoder's, a bias.
 
@@ -49,6 +49,7 @@ from .inputs_mass_nmt import (
     shift_right,
     token_positions,
     visible_source,
+    without_padding,
 )
 from .layers_mass_nmt import MassNmtAttention, MassNmtDecoderLayer, MassNmtEncoderLayer, MassNmtLayer
 from .loading_mass_nmt import MassNmtLoading
@@ -71,6 +72,8 @@ class MassNmtPreTrainedModel(MassNmtLoading, PreTrainedModel):
     _auto_map = AUTO_MAP
     _code_version = HF_PTM_EXT_VERSION
     _legacy_keys = {r"^module\.": ""}
+    _layer_stacks = ("encoder.layers", "decoder.layers")
+    _input_parts = ("encoder.embed_", "encoder.layernorm_", "decoder.embed_", "decoder.layernorm_")
 
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
@@ -519,7 +522,7 @@ class MassNmtForConditionalGeneration(MassNmtPreTrainedModel, GenerationMixin):
             inputs_embeds: `(batch, source_len, hidden)`.
             decoder_inputs_embeds: `(batch, target_len, hidden)`.
             labels: `(batch, target_len)`, the token that each decoder position predicts (y1 .. yn </s>, without a
-                leading </s>), -100 ignored.
+                leading </s>), -100 and the padding token ignored.
             return_logits: whether to compute full logits; `None` (default) means yes, except in training with labels.
             num_items_in_batch: number of labels over all micro-batches of one update.
             cache: keys and values of earlier tokens and of the source.
@@ -538,6 +541,7 @@ class MassNmtForConditionalGeneration(MassNmtPreTrainedModel, GenerationMixin):
         if not torch.compiler.is_compiling():
             refuse_unknown_arguments(type(self).__name__, kwargs, GENERATION_ARGUMENTS)
         if labels is not None:
+            labels = without_padding(labels, self.config)
             use_cache = bool(use_cache) and cache is not None
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = shift_right(labels, self.config)
@@ -601,6 +605,7 @@ class MassNmtForConditionalGeneration(MassNmtPreTrainedModel, GenerationMixin):
         Returns:
             `{"mass": [sum of cross entropies, correct, number of targets]}`, float64.
         """
+        labels = without_padding(labels, self.config)
         if inputs.get("decoder_input_ids") is None and inputs.get("decoder_inputs_embeds") is None:
             inputs["decoder_input_ids"] = shift_right(labels, self.config)
         states = self.model(**inputs, use_cache=False, return_dict=True).last_hidden_state

@@ -124,8 +124,11 @@ def test_masks_and_decoder_inputs_may_be_left_out(golden):
         close(model(**short).loss.view(1), tensors[f"{part}.loss_mean"], golden)
     batch = translation(tensors)
     labels = batch["labels"][:, :-1]
-    close(model(labels=labels, **{k: batch[k] for k in ("input_ids", "langs", "decoder_langs")}).loss.view(1),
-          tensors["mt.loss_mean"], golden)
+    close(
+        model(labels=labels, **{k: batch[k] for k in ("input_ids", "langs", "decoder_langs")}).loss.view(1),
+        tensors["mt.loss_mean"],
+        golden,
+    )
 
 
 def test_the_loss_in_training_is_the_same_without_full_logits(golden):
