@@ -70,6 +70,16 @@ SYSTEMS = (
         link="https://arxiv.org/abs/1905.02450",
     ),
     System(
+        name="MASS-NMT",
+        family="mass_nmt",
+        models=("hf_ptm_ext.MassNmtForConditionalGeneration",),
+        collators=(),
+        objectives=("mass",),
+        trainers=(),
+        paper="MASS: Masked Sequence to Sequence Pre-training for Language Generation",
+        link="https://arxiv.org/abs/1905.02450",
+    ),
+    System(
         name="BERT masked language model",
         family=None,
         models=(),
