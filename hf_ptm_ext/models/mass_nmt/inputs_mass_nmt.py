@@ -4,7 +4,11 @@ A row has one source and one target language. Positions count real tokens from 0
 nothing; the decoder of pre-training gets the original positions of the few tokens it is fed.
 """
 
+from typing import Any
+
 import torch
+from transformers.cache_utils import EncoderDecoderCache
+from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 
 from .configuration_mass_nmt import MassNmtConfig
 from .losses_mass_nmt import values_can_be_read
@@ -112,6 +116,49 @@ def visible_source(
     return unmasked if seen is None else seen & unmasked
 
 
+def padding_keys(
+    config: MassNmtConfig,
+    inputs_embeds: torch.Tensor,
+    mask: torch.Tensor | None,
+    source_states: torch.Tensor | None = None,
+) -> Any:
+    """What the attention implementation takes to hide keys from all queries alike.
+
+    Args:
+        config: decides the implementation.
+        inputs_embeds: `(batch, queries, hidden)`.
+        mask: `(batch, keys)`, or `None` for all.
+        source_states: `(batch, keys, hidden)` in cross-attention.
+
+    Returns:
+        An additive mask (eager), a boolean one (sdpa), a `BlockMask` (flex), or `None` when nothing is hidden.
+    """
+    # Upstream leaves out a mask of ones, but looking at it makes an accelerator wait.
+    may_look = mask is None or values_can_be_read(mask)
+    return create_bidirectional_mask(
+        config, inputs_embeds, mask, encoder_hidden_states=source_states, allow_is_bidirectional_skip=may_look
+    )
+
+
+def causal_keys(
+    config: MassNmtConfig, inputs_embeds: torch.Tensor, mask: Any, cache: EncoderDecoderCache | None
+) -> Any:
+    """What the attention implementation takes to hide later tokens, and padding if there is a mask.
+
+    Args:
+        config: decides the implementation.
+        inputs_embeds: `(batch, queries, hidden)`.
+        mask: `(batch, keys so far)`; a finished 4-D mask goes through.
+        cache: keys and values of earlier tokens.
+
+    Returns:
+        As `padding_keys`; `None` leaves it to the implementation's own causal attention.
+    """
+    may_look = not torch.is_tensor(mask) or values_can_be_read(mask)
+    own = None if cache is None else cache.self_attention_cache
+    return create_causal_mask(config, inputs_embeds, mask, own, allow_is_causal_skip=may_look)
+
+
 def token_positions(attention_mask: torch.Tensor | None, length: int, seen: int, device: torch.device) -> torch.Tensor:
     """Positions that count real tokens from 0.
 
@@ -138,15 +185,15 @@ def check_positions_fit(config: MassNmtConfig, position_ids: torch.Tensor, name:
         name: the argument they came in.
 
     Raises:
-        ValueError: some position is negative or beyond the table.
+        ValueError: some position is below -1 or beyond the table.
     """
     if not values_can_be_read(position_ids) or not position_ids.numel():
         return
     low, high = int(position_ids.min()), int(position_ids.max())
-    if low < 0 or high >= config.max_position_embeddings:
+    if low < -1 or high >= config.max_position_embeddings:
         raise ValueError(
-            f"`{name}` must be positions below `max_position_embeddings` = {config.max_position_embeddings}, got "
-            f"{low} to {high}: truncate the text."
+            f"`{name}` must be positions from 0, below `max_position_embeddings` = {config.max_position_embeddings} (-1 "
+            f"at padding), got {low} to {high}: truncate the text."
         )
 
 
@@ -182,22 +229,29 @@ def without_padding(labels: torch.Tensor, config: MassNmtConfig) -> torch.Tensor
 
 
 def shift_right(labels: torch.Tensor, config: MassNmtConfig) -> torch.Tensor:
-    """Decoder input that predicts the labels: the start token, then the labels but the last.
+    """Decoder input that predicts the labels: the start token, then the labels but the last, between their padding.
 
     Args:
-        labels: `(batch, target_len)`: w1 .. wn </s>, -100 behind.
+        labels: `(batch, target_len)`: w1 .. wn </s>, -100 or padding on either side.
         config: has the start and padding tokens.
 
     Returns:
-        `(batch, target_len)`: </s> w1 .. wn, padding behind.
+        `(batch, target_len)`: </s> w1 .. wn, padding on the same side.
 
     Raises:
-        ValueError: the config has no start token, or no padding token where it is needed.
+        ValueError: the config has no start or no padding token.
+
+    Example:
+        >>> shift_right(torch.tensor([[7, 8, 1, -100], [-100, 7, 8, 1]]), MassNmtConfig()).tolist()
+        [[1, 7, 8, 2], [2, 1, 7, 8]]
     """
-    if config.decoder_start_token_id is None or config.pad_token_id is None:
+    start, pad = config.decoder_start_token_id, config.pad_token_id
+    if start is None or pad is None:
         raise ValueError(
             "`decoder_input_ids` must be given, or `config.decoder_start_token_id` and `config.pad_token_id` be set."
         )
-    shifted = labels.roll(1, dims=1)
-    shifted[:, 0] = config.decoder_start_token_id
-    return shifted.masked_fill(shifted == -100, config.pad_token_id)
+    labels = without_padding(labels, config)
+    real = labels != -100
+    before, behind = real.cumsum(dim=1), real.flip(1).cumsum(dim=1).flip(1)
+    shifted = labels.roll(1, dims=1).masked_fill(real & (before == 1), start)
+    return shifted.masked_fill((shifted == -100) | (before == 0) | (behind == 0), pad)

@@ -24,7 +24,6 @@ from torch import nn
 from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.generation import GenerationMixin
-from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 from transformers.modeling_outputs import (
     BaseModelOutputWithPastAndCrossAttentions,
     Seq2SeqLMOutput,
@@ -40,10 +39,12 @@ from .block_mass_nmt import refuse_unknown_arguments
 from .generation_mass_nmt import check_generation, number_of_rows
 from .losses_mass_nmt import mean_over_targets, select_labelled, summed_cross_entropy, target_sums
 from .inputs_mass_nmt import (
+    causal_keys,
     check_length,
     check_positions_fit,
     language_ids,
     languages,
+    padding_keys,
     padding_mask,
     row_languages,
     shift_right,
@@ -103,7 +104,7 @@ class MassNmtStack(MassNmtPreTrainedModel):
         self, inputs_embeds: torch.Tensor, position_ids: torch.Tensor, langs: torch.Tensor, real: torch.Tensor | None
     ) -> torch.Tensor:
         """Sum, normalise and drop out embeddings, and zero the padding: `(batch, seq_len, hidden)`."""
-        states = inputs_embeds + self.embed_positions(position_ids)
+        states = inputs_embeds + self.embed_positions(position_ids.clamp(min=0))
         if self.embed_languages is not None:
             states = states + self.embed_languages(langs if langs.dim() == 2 else langs[:, None])
         states = self.dropout(self.layernorm_embedding(states))
@@ -177,9 +178,7 @@ class MassNmtEncoder(MassNmtStack):
         real = None if attention_mask is None else attention_mask[..., None].to(inputs_embeds.dtype)
         position_ids = token_positions(attention_mask, length, 0, inputs_embeds.device)
         hidden_states = self.embed(inputs_embeds, position_ids, langs, real)
-        mask = create_bidirectional_mask(
-            config=self.config, inputs_embeds=inputs_embeds, attention_mask=attention_mask
-        )
+        mask = padding_keys(self.config, inputs_embeds, attention_mask)
         for layer in self.layers:
             hidden_states = layer(hidden_states, mask, real=real, **kwargs)
         return MassNmtEncoderOutput(
@@ -224,7 +223,8 @@ class MassNmtDecoder(MassNmtStack):
             input_ids: `(batch, target_len)`.
             attention_mask: `(batch, cached + target_len)`; without a cache all but the padding token if left out.
             langs: `(batch,)` target languages, or `(batch, target_len)` per token.
-            position_ids: `(batch, target_len)` from 0; counted over real tokens if left out.
+            position_ids: `(batch, target_len)` from 0, -1 or anything at padding; counted over real tokens if left
+                out.
             encoder_hidden_states: `(batch, source_len, hidden)`.
             encoder_attention_mask: `(batch, source_len)`, what may be seen of the source.
             inputs_embeds: `(batch, target_len, hidden)` instead of `input_ids`.
@@ -265,18 +265,8 @@ class MassNmtDecoder(MassNmtStack):
         check_positions_fit(self.config, position_ids, "decoder_position_ids")
         real = None if flat_mask is None else flat_mask[:, -length:, None].to(inputs_embeds.dtype)
         hidden_states = self.embed(inputs_embeds, position_ids, langs, real)
-        mask = create_causal_mask(
-            config=self.config,
-            inputs_embeds=inputs_embeds,
-            attention_mask=attention_mask,
-            cache=None if cache is None else cache.self_attention_cache,
-        )
-        source_mask = create_bidirectional_mask(
-            config=self.config,
-            inputs_embeds=inputs_embeds,
-            attention_mask=encoder_attention_mask,
-            encoder_hidden_states=encoder_hidden_states,
-        )
+        mask = causal_keys(self.config, inputs_embeds, attention_mask, cache)
+        source_mask = padding_keys(self.config, inputs_embeds, encoder_attention_mask, encoder_hidden_states)
         language = row_languages(langs)
         for layer in self.layers:
             hidden_states = layer(
@@ -545,6 +535,12 @@ class MassNmtForConditionalGeneration(MassNmtPreTrainedModel, GenerationMixin):
             use_cache = bool(use_cache) and cache is not None
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = shift_right(labels, self.config)
+        elif self.training and decoder_input_ids is None and decoder_inputs_embeds is None:
+            raise ValueError(
+                "`decoder_input_ids` must be given in training when `labels` is not. `Trainer` takes `labels` out of "
+                "the batch for `label_smoothing_factor` and `compute_loss_func`: use "
+                "`DataCollatorForSeq2Seq(tokenizer, model=model)`."
+            )
         outputs = self.model(
             input_ids,
             attention_mask,
@@ -567,10 +563,12 @@ class MassNmtForConditionalGeneration(MassNmtPreTrainedModel, GenerationMixin):
         logits = self.lm_head(states[:, -logits_to_keep:]) if return_logits else None
         loss = None
         if labels is not None:
-            selected, targets = select_labelled(states, labels)
-            loss = mean_over_targets(
-                summed_cross_entropy(self.lm_head(selected), targets), targets, num_items_in_batch
-            )
+            if logits is None or logits_to_keep:
+                selected, targets = select_labelled(states, labels)
+                flat = self.lm_head(selected)
+            else:
+                flat, targets = logits.flatten(0, 1), labels.flatten()
+            loss = mean_over_targets(summed_cross_entropy(flat, targets), targets, num_items_in_batch)
         return Seq2SeqLMOutput(
             loss=loss,
             logits=logits,
