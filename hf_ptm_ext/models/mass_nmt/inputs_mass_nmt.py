@@ -192,8 +192,8 @@ def check_positions_fit(config: MassNmtConfig, position_ids: torch.Tensor, name:
     low, high = int(position_ids.min()), int(position_ids.max())
     if low < -1 or high >= config.max_position_embeddings:
         raise ValueError(
-            f"`{name}` must be positions from 0, below `max_position_embeddings` = {config.max_position_embeddings} (-1 "
-            f"at padding), got {low} to {high}: truncate the text."
+            f"`{name}` must be positions below `max_position_embeddings` = {config.max_position_embeddings}, -1 "
+            f"at padding, got {low} to {high}: truncate the text."
         )
 
 

@@ -17,8 +17,8 @@ from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from .configuration_mass_nmt import MassNmtConfig
 from .block_mass_nmt import eager_attention_forward
+from .configuration_mass_nmt import MassNmtConfig
 
 
 class MassNmtLanguageLinear(nn.ModuleList):

@@ -34,10 +34,9 @@ from transformers.utils.generic import can_return_tuple, merge_with_config_defau
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .beam_search_mass_nmt import MassNmtBeamSearchOutput, mass_nmt_beam_search
-from .configuration_mass_nmt import AUTO_MAP, HF_PTM_EXT_VERSION, MassNmtConfig
 from .block_mass_nmt import refuse_unknown_arguments
+from .configuration_mass_nmt import AUTO_MAP, HF_PTM_EXT_VERSION, MassNmtConfig
 from .generation_mass_nmt import check_generation, number_of_rows
-from .losses_mass_nmt import mean_over_targets, select_labelled, summed_cross_entropy, target_sums
 from .inputs_mass_nmt import (
     causal_keys,
     check_length,
@@ -54,6 +53,7 @@ from .inputs_mass_nmt import (
 )
 from .layers_mass_nmt import MassNmtAttention, MassNmtDecoderLayer, MassNmtEncoderLayer, MassNmtLayer
 from .loading_mass_nmt import MassNmtLoading
+from .losses_mass_nmt import mean_over_targets, select_labelled, summed_cross_entropy, target_sums
 from .outputs_mass_nmt import MassNmtEncoderOutput
 
 
