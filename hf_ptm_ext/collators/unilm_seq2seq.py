@@ -7,6 +7,11 @@
 
 n candidates are chosen uniformly and become [MASK], a random token or stay (0.8/0.1/0.1, each on its own). The others
 stay as they are: the model predicts a masked token from the source and the clean target left of it.
+
+Pseudo-masked input (UniLMv2, Bao et al. 2020; microsoft/unilm, s2s-ft, its default way "v2") appends a corrupted copy
+of the whole target, to predict all of it in one pass (see `modes_unilm.py` for who sees what):
+
+    [CLS] source [SEP] target [SEP] pseudo target      types 4 ... 4 5 ... 5 5 ... 5, the target's positions twice
 """
 
 from __future__ import annotations
@@ -18,7 +23,15 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from transformers import BatchEncoding
 
-from ..masking import IGNORE_INDEX, bert_budget, block_starts, exact_tokens, ngram_size_probabilities, sample_ngrams
+from ..masking import (
+    IGNORE_INDEX,
+    bert_budget,
+    block_starts,
+    check_probability,
+    exact_tokens,
+    ngram_size_probabilities,
+    sample_ngrams,
+)
 from .base import MaskingCollator, TokenLayout, check_choice, check_positive
 from .batching import to_array
 from .unilm import SEQ2SEQ
@@ -46,9 +59,13 @@ class Seq2SeqLayout(TokenLayout):
 
     Args:
         counted: Words that the budget is a share of, int `(batch,)`: those of the target, or of source and target.
+        source_words: The source's maskable words, boolean `(batch, seq_len)`.
+        in_target: Target [SEP], without pseudo tokens, boolean `(batch, seq_len)`.
     """
 
     counted: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    source_words: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))
+    in_target: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))
 
 
 @dataclass
@@ -68,6 +85,7 @@ class DataCollatorForUniLMSeq2Seq(MaskingCollator):
     | `input_ids`, `attention_mask`, `token_type_ids` | the assembled row; types 4 and 5, 0 on padding |
     | `labels` | original ids at the chosen positions, -100 elsewhere; no shift |
     | `lm_mode`, `source_lengths` | (batch,): 3, and the tokens of [CLS] source [SEP] |
+    | `pseudo_lengths` | (batch,), with `pseudo_masked`: the tokens of target [SEP], each with a pseudo token |
 
     Truncation is `truncate_source_target`'s. An empty target leaves the final [SEP] to predict, an empty source is
     [CLS] [SEP].
@@ -89,6 +107,16 @@ class DataCollatorForUniLMSeq2Seq(MaskingCollator):
         ngram_probability: Probability of an n-gram instead of one token (`skipgram_prb`; default 0).
         max_ngram_size: Longest n-gram (`skipgram_size`; default 3).
         whole_words: Choose whole words; as in the reference, the budget then cuts some of them. Default False.
+        max_source_length: First of all, cut [CLS] source [SEP] at the end to this many tokens (s2s-ft: 464); None does
+            not.
+        max_target_length: The same for target [SEP] (s2s-ft: 48).
+        pseudo_masked: Make s2s-ft's input instead: a pseudo token for every target token, all of them labelled, each
+            corrupted on its own. `mlm_probability` and `max_predictions` are not read then, and `max_len` bounds
+            source and target without the pseudo tokens. Default False.
+        target_mask_prob: With `pseudo_masked`, probability that a target token is replaced by its pseudo token, so
+            that the text on the left is not always clean (s2s-ft: 0.5).
+        source_mask_prob: With `pseudo_masked`, probability that a source word is corrupted, without a label (default
+            0).
 
     The other arguments are those of `MaskingCollator`; `word_boundaries="column"` is not available.
 
@@ -119,6 +147,11 @@ class DataCollatorForUniLMSeq2Seq(MaskingCollator):
     ngram_probability: float = 0.0
     max_ngram_size: int = 3
     whole_words: bool = False
+    max_source_length: int | None = None
+    max_target_length: int | None = None
+    pseudo_masked: bool = False
+    target_mask_prob: float = 0.5
+    source_mask_prob: float = 0.0
 
     input_columns: ClassVar[tuple[str, ...]] = ("source_ids", "target_ids", "input_ids", "labels", "attention_mask")
 
@@ -136,6 +169,13 @@ class DataCollatorForUniLMSeq2Seq(MaskingCollator):
         for name in ("source_type_id", "target_type_id"):
             if getattr(self, name) < 0:
                 raise ValueError(f"`{name}` must not be negative, got {getattr(self, name)}. UniLM uses 4 and 5.")
+        check_positive("max_source_length", self.max_source_length)
+        check_positive("max_target_length", self.max_target_length)
+        if self.max_source_length == 1:
+            raise ValueError("`max_source_length` must be at least 2, for [CLS] and [SEP], got 1. Raise it.")
+        for name in ("target_mask_prob", "source_mask_prob"):
+            check_probability(name, getattr(self, name))
+        self._check_pseudo_masked()
         if self.word_boundaries == "column":
             raise ValueError(
                 "`word_boundaries` must not be 'column' here, got it: the row is assembled and has no such column. "
@@ -158,41 +198,85 @@ class DataCollatorForUniLMSeq2Seq(MaskingCollator):
         """
         return super().__call__(features, return_tensors)
 
+    def _check_pseudo_masked(self) -> None:
+        """Refuse options that the other way of making inputs would not read."""
+        if not self.pseudo_masked:
+            if self.source_mask_prob:
+                raise ValueError(
+                    f"`source_mask_prob` needs `pseudo_masked=True`, got {self.source_mask_prob} without. Set it, or "
+                    "choose among source words by `mask_source=True`."
+                )
+            return
+        unread = {"mask_source": False, "ngram_probability": 0.0, "whole_words": False, "replacement_unit": "token"}
+        for name, default in unread.items():
+            if getattr(self, name) != default:
+                raise ValueError(
+                    f"`{name}` must be {default!r} with `pseudo_masked`, got {getattr(self, name)!r}: all of the "
+                    "target is predicted, token by token. Leave it out."
+                )
+
     def _lay_out(self, features: Sequence[Any]) -> tuple[TokenLayout, dict[str, np.ndarray]]:
         coins = None if self.always_truncate_tail else self._truncation_generator()
-        rows, sources = [], []
+        rows, sources, targets = [], [], []
         cls, sep = [self.tokenizer.cls_token_id], [self.tokenizer.sep_token_id]
         for index, feature in enumerate(features):
+            source, target = self._source_and_target(feature, index)
+            if self.max_source_length is not None:
+                source = source[: self.max_source_length - 2]
+            if self.max_target_length is not None:
+                target = target[: self.max_target_length - 1]
             source, target = truncate_source_target(
-                *self._source_and_target(feature, index),
+                source,
+                target,
                 self.max_len - 3,
                 max_len_a=self.max_len_a,
                 max_len_b=self.max_len_b,
                 trunc_seg=self.trunc_seg,
                 generator=coins,
             )
-            ids = cls + source + sep + target + sep
+            ids = cls + source + sep + (target + sep) * (2 if self.pseudo_masked else 1)
             sources.append(len(source) + 2)
+            targets.append(len(target) + 1)
             rows.append({name: feature[name] for name in feature if name not in (*CONSUMED, "word_ids")})
             rows[-1] |= {"input_ids": ids, "attention_mask": [1] * len(ids)}
         layout, batch = super()._lay_out(rows)
 
         source_lengths = np.array(sources, dtype=np.int64)
+        target_lengths = np.array(targets, dtype=np.int64)
         text = batch["attention_mask"] != 0
-        in_source = text & (np.cumsum(text, axis=1) <= source_lengths[:, None])
-        in_target = text & ~in_source
-        candidates = in_target & (layout.input_ids != self.tokenizer.cls_token_id)
+        number = np.cumsum(text, axis=1)
+        in_source = text & (number <= source_lengths[:, None])
+        in_target = text & ~in_source & (number <= (source_lengths + target_lengths)[:, None])
+        if self.pseudo_masked:
+            candidates = text & ~in_source & ~in_target
+        else:
+            candidates = in_target & (layout.input_ids != self.tokenizer.cls_token_id)
         if self.mask_source:
             candidates |= in_source & layout.candidates
-        counted = text.sum(axis=1) - (3 if self.mask_source else source_lengths + 1)
-        layout = Seq2SeqLayout(layout.input_ids, candidates, block_starts(candidates), None, text, None, None, counted)
+        counted = target_lengths - 1 + (source_lengths - 2 if self.mask_source else 0)
+        layout = Seq2SeqLayout(
+            layout.input_ids,
+            candidates,
+            block_starts(candidates),
+            None,
+            text,
+            None,
+            None,
+            counted,
+            in_source & layout.candidates,
+            in_target,
+        )
         types = np.where(in_source, self.source_type_id, self.target_type_id)
         batch["token_type_ids"] = np.where(text, types, 0).astype(np.int64)
         batch["lm_mode"] = np.full(len(rows), SEQ2SEQ, dtype=np.int64)
         batch["source_lengths"] = source_lengths
+        if self.pseudo_masked:
+            batch["pseudo_lengths"] = target_lengths
         return layout, batch
 
     def _select(self, layout: TokenLayout, rng: np.random.Generator) -> np.ndarray:
+        if self.pseudo_masked:
+            return layout.candidates
         counted = cast(Seq2SeqLayout, layout).counted
         budget = np.maximum(bert_budget(counted, self.mlm_probability, self.max_predictions), 1)
         if not self.whole_words and not self.ngram_probability:
@@ -201,6 +285,17 @@ class DataCollatorForUniLMSeq2Seq(MaskingCollator):
         return sample_ngrams(
             layout.candidates, layout.blocks, budget, self._sizes, rng, word_starts=words, overflow="drop"
         )
+
+    def _replace(self, layout: TokenLayout, selected: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        if not self.pseudo_masked:
+            return super()._replace(layout, selected, rng)
+        rows = cast(Seq2SeqLayout, layout)
+        in_source = rows.source_words & (rng.random(selected.shape) < self.source_mask_prob)
+        ids = super()._replace(layout, selected | in_source, rng)
+        # Target and pseudo tokens of a row are as many and in the same order, so the flat selections are aligned.
+        taken = rng.random(int(rows.in_target.sum())) < self.target_mask_prob
+        ids[rows.in_target] = np.where(taken, ids[selected], ids[rows.in_target])
+        return ids
 
     def _truncation_generator(self) -> np.random.Generator:
         """A generator of its own for this call, independent of the one that masks."""

@@ -331,7 +331,8 @@ class TestMasking:
 class TestOptions:
     OWN = (
         "max_predictions max_len max_len_a max_len_b trunc_seg always_truncate_tail source_type_id target_type_id "
-        "mask_source ngram_probability max_ngram_size whole_words"
+        "mask_source ngram_probability max_ngram_size whole_words max_source_length max_target_length pseudo_masked "
+        "target_mask_prob source_mask_prob"
     )
 
     def test_own_fields(self):
@@ -358,6 +359,16 @@ class TestOptions:
             {"ngram_probability": -0.1},
             {"max_ngram_size": 0},
             {"word_boundaries": "column"},
+            {"max_source_length": 0},
+            {"max_source_length": 1},
+            {"max_target_length": 0},
+            {"target_mask_prob": 1.5},
+            {"source_mask_prob": -0.1},
+            {"source_mask_prob": 0.1},
+            {"mask_source": True, "pseudo_masked": True},
+            {"whole_words": True, "pseudo_masked": True},
+            {"ngram_probability": 0.1, "pseudo_masked": True},
+            {"replacement_unit": "word", "pseudo_masked": True},
         ):
             with pytest.raises(ValueError, match=f"`{next(iter(wrong))}`"):
                 make(**wrong)

@@ -1,7 +1,6 @@
 """UniLM's own beam search is the reference's, token by token, and travels with the checkpoint."""
 
 import json
-import math
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +21,7 @@ from hf_ptm_ext import UniLMConfig, UniLMForConditionalGeneration
 from hf_ptm_ext.conversion.unilm import convert_config, convert_state_dict
 from hf_ptm_ext.models.unilm.beam_search_unilm import _best_hypotheses, unilm_beam_search
 from hf_ptm_ext.models.unilm.beam_search_unilm import generate as generate_of_checkpoint
+from tests.models.unilm.plain_reference import beam_search, options
 
 GOLDENS = Path(__file__).parents[2] / "goldens"
 FACTS = json.loads((GOLDENS / "unilm-a.json").read_text(encoding="utf-8"))
@@ -156,70 +156,6 @@ class CopiesTheSource(LogitsProcessor):
         return scores
 
 
-def next_word_scores(model, source, text, processor, known):
-    """Log-probabilities of the next word, everything fed anew through the plain forward; `known` keeps them."""
-    if (*source, *text) not in known:
-        ids = torch.tensor([[*source, *text, MASK]])
-        with torch.no_grad():
-            logits = model(ids, lm_mode=torch.tensor([3]), source_lengths=torch.tensor([len(source)])).logits[0, -1]
-        scores = logits.log_softmax(-1)
-        if processor is not None:
-            scores = processor(torch.tensor([[*source, *text]]), scores[None])[0]
-        known[(*source, *text)] = scores.tolist()
-    return list(known[(*source, *text)])
-
-
-def blocked_words(text, n, exempt):
-    if len(text) < n or any(word in exempt for word in text[len(text) - n + 1 :]):
-        return set()
-    tail = text[len(text) - n + 1 :]
-    following = {text[i + n - 1] for i in range(len(text) - n + 1) if text[i : i + n - 1] == tail}
-    return following - exempt
-
-
-def slow_beam_search(
-    model,
-    source,
-    steps,
-    beams,
-    alpha=0.0,
-    min_len=0,
-    forbid=False,
-    n=3,
-    exempt=(),
-    not_predict=(),
-    processor=None,
-    known=None,
-):
-    """The algorithm once more, one sequence, one beam and one word at a time."""
-    frames, known = [], {} if known is None else known
-    for step in range(steps):
-        candidates = []
-        for parent, (total, text) in enumerate(frames[-1] if frames else [(0.0, [])]):
-            scores = next_word_scores(model, source, text, processor, known)
-            for word in blocked_words(text, n, set(exempt)) if forbid else ():
-                scores[word] -= 10000
-            if step + 1 <= min_len:
-                scores[SEP] = -10000.0
-            for word in not_predict:
-                scores[word] = -10000.0
-            dead = 10000.0 if text and text[-1] == SEP else 0.0
-            own = sorted(range(len(scores)), key=lambda word: -scores[word])[:beams]
-            candidates += [(scores[word] + total - dead, parent, [*text, word]) for word in own]
-        candidates.sort(key=lambda one: -one[0])
-        frames.append([(score, text) for score, _, text in candidates[:beams]])
-    finished = [i for i, frame in enumerate(frames) if all(text[-1] == SEP for _, text in frame)]
-    last = finished[0] if finished else len(frames) - 1
-    best, answer = -math.inf, None
-    for i, frame in enumerate(frames[: last + 1]):
-        for score, text in frame:
-            if text[-1] == SEP or i == last:
-                score = score / ((5 + i + 1) / 6) ** alpha if alpha > 0 else score
-                if score > best:
-                    best, answer = score, text
-    return answer
-
-
 CASES = {
     "plain": {},
     "length penalty": {"alpha": 1.0},
@@ -230,18 +166,6 @@ CASES = {
     "forbidden words": {"not_predict": (12, 13, 14)},
     "all": {"alpha": 0.6, "forbid": True, "min_len": 3, "exempt": (9,), "not_predict": (12, PAD)},
 }
-
-
-def options(case):
-    names = {
-        "alpha": "length_penalty",
-        "min_len": "min_len",
-        "forbid": "forbid_duplicate_ngrams",
-        "n": "ngram_size",
-        "exempt": "forbid_ignore_set",
-        "not_predict": "not_predict",
-    }
-    return {names[name]: value for name, value in case.items()}
 
 
 @pytest.mark.parametrize("beams", [2, 5])
@@ -264,7 +188,7 @@ def test_a_slow_implementation_agrees(case, beams):
             return_dict_in_generate=True,
             **options(CASES[case]),
         )
-        expected = [slow_beam_search(model, source, 9, beams, **CASES[case]) for source in sources]
+        expected = [beam_search(model, source, 9, beams, **CASES[case]) for source in sources]
         longest = max(len(text) for text in expected)
         assert output.sequences[:, width:].tolist() == [text + [PAD] * (longest - len(text)) for text in expected]
         ended += int((output.step_tokens[:, :-1] == SEP).any(dim=-1).sum())
@@ -292,7 +216,7 @@ def test_blocking_sees_the_output_and_not_the_source(use_cache):
         )[:, len(source) :].tolist()
 
     def slow(text, case):
-        return slow_beam_search(model, text, 11, 5, processor=processor, known=known, **case)
+        return beam_search(model, text, 11, 5, processor=processor, known=known, **case)
 
     for case in (
         {},

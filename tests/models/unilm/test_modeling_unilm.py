@@ -52,6 +52,13 @@ def no_mode(config, inputs):
     return {**dict.fromkeys(MODE_INPUTS), "token_type_ids": None}
 
 
+def pseudo_masked(config, inputs):
+    """A pseudo token for each of the last tokens but those, in seq2seq mode."""
+    lengths = inputs["attention_mask"].sum(1)
+    pseudo = lengths // 3
+    return {**one_mode(SEQ2SEQ)(config, inputs), "source_lengths": lengths - 2 * pseudo, "pseudo_lengths": pseudo}
+
+
 class UniLMCase:
     """What every check of the family stands on."""
 
@@ -128,6 +135,7 @@ class UniLMCase:
         "left-to-right": one_mode(LEFT_TO_RIGHT),
         "right-to-left": one_mode(RIGHT_TO_LEFT),
         "seq2seq": one_mode(SEQ2SEQ),
+        "pseudo-masked": pseudo_masked,
         "no mode": no_mode,
     }
 
