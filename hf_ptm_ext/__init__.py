@@ -19,6 +19,7 @@ _COLLATORS = (
     "DataCollatorForKnowledgeEmbedding",
     "DataCollatorForMaskedLanguageModeling",
     "DataCollatorForSpanMasking",
+    "DataCollatorForUniLMGeneration",
     "DataCollatorForUniLMPreTraining",
     "DataCollatorForUniLMSeq2Seq",
     "DataCollatorForWholeWordMasking",

@@ -7,6 +7,7 @@ PACKAGE = Path(__file__).resolve().parent
 FOLDERS = {
     "model_cards": (PACKAGE / "_resources" / "model_cards", PACKAGE.parent / "model_cards"),
     "configs": (PACKAGE / "_resources" / "configs", PACKAGE.parent / "scripts" / "configs"),
+    "decoding": (PACKAGE / "_resources" / "decoding", PACKAGE.parent / "scripts" / "decoding"),
 }
 
 
@@ -14,7 +15,7 @@ def resource_folder(name: str) -> Path:
     """Find a data folder.
 
     Args:
-        name: `"model_cards"` (card templates) or `"configs"` (configuration files of the scripts).
+        name: `"model_cards"` (card templates), `"configs"` (recipes) or `"decoding"` (decoding presets).
 
     Returns:
         The existing folder.

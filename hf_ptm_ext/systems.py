@@ -53,9 +53,10 @@ SYSTEMS = (
         collators=(
             f"{_COLLATORS}.DataCollatorForUniLMPreTraining",
             f"{_COLLATORS}.DataCollatorForUniLMSeq2Seq",
+            f"{_COLLATORS}.DataCollatorForUniLMGeneration",
         ),
         objectives=("mlm", "nsp"),
-        trainers=(_TRAINER,),
+        trainers=(_TRAINER, "hf_ptm_ext.trainers.PtmSeq2SeqTrainer"),
         paper="Unified Language Model Pre-training for Natural Language Understanding and Generation",
         link="https://arxiv.org/abs/1905.03197",
     ),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hf_ptm_ext.cli.pretrain_arguments import parse
+from hf_ptm_ext.cli.seq2seq_arguments import parse as parse_finetuning
 from hf_ptm_ext.systems import markdown_table
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
@@ -25,14 +26,19 @@ def test_python_blocks_run_in_order(tmp_path, monkeypatch):
     assert names["tagger"].num_labels == 5
 
 
-def commands():
+def commands(job):
     lines = [line for block in blocks("bash") for line in block.splitlines()]
-    return [line.partition(" pretrain ")[2] for line in lines if " pretrain " in line]
+    return [line.partition(f" {job} ")[2] for line in lines if f" {job} " in line]
 
 
-@pytest.mark.parametrize("command", commands())
+@pytest.mark.parametrize("command", commands("pretrain"))
 def test_pretrain_commands_parse(command):
     assert parse(shlex.split(command))
+
+
+@pytest.mark.parametrize("command", commands("finetune-seq2seq"))
+def test_fine_tuning_commands_parse(command):
+    assert parse_finetuning(shlex.split(command))
 
 
 def test_scripts_named_in_the_readme_exist():

@@ -29,6 +29,7 @@ def test_the_wheel_holds_resources_corpora_and_type_marker(wheel):
         "hf_ptm_ext/py.typed",
         "hf_ptm_ext/_resources/model_cards/spanbert.md",
         "hf_ptm_ext/_resources/configs/quickstart.yaml",
+        "hf_ptm_ext/_resources/decoding/unilm_cnn_dailymail.yaml",
         "hf_ptm_ext/data/corpora/english.txt.gz",
         "hf_ptm_ext/data/corpora/chinese.txt.gz",
         "hf_ptm_ext/data/corpora/NOTICE.md",

@@ -13,13 +13,14 @@ from ..version import __version__
 COMMANDS = {
     "pretrain": "pre-train a model on text, from a checkpoint or from scratch",
     "train-entity-vectors": "train entity vectors (TransE) on the triples of a knowledge graph",
+    "finetune-seq2seq": "fine-tune a model on pairs of texts, and score what it writes",
     "convert": "turn an original checkpoint into a folder that is ready for the Hub",
     "verify": "load a checkpoint where this package is not installed and compare its outputs",
     "show": "draw the attention masks of a family",
     "systems": "list the systems of this package and what they are made of",
 }
 # These read their own command line, from the raw arguments.
-RAW = ("pretrain",)
+RAW = ("pretrain", "finetune-seq2seq")
 
 USER_MISTAKE = 2
 # `main` takes the option out before anything is parsed; the parsers have it for their help.

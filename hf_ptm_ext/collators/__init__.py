@@ -8,6 +8,7 @@ from .knowledge_embedding import DataCollatorForKnowledgeEmbedding
 from .masked_lm import DataCollatorForMaskedLanguageModeling
 from .span import DataCollatorForSpanMasking
 from .unilm import DataCollatorForUniLMPreTraining
+from .unilm_generation import DataCollatorForUniLMGeneration
 from .unilm_seq2seq import DataCollatorForUniLMSeq2Seq, truncate_source_target
 from .vocabulary import VocabularyTables, vocabulary_tables, word_boundary_style
 from .whole_word import DataCollatorForWholeWordMasking
@@ -17,6 +18,7 @@ __all__ = [
     "DataCollatorForKnowledgeEmbedding",
     "DataCollatorForMaskedLanguageModeling",
     "DataCollatorForSpanMasking",
+    "DataCollatorForUniLMGeneration",
     "DataCollatorForUniLMPreTraining",
     "DataCollatorForUniLMSeq2Seq",
     "DataCollatorForWholeWordMasking",

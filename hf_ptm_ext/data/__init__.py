@@ -6,9 +6,11 @@ from .embedded import embedded_corpus, embedded_corpus_path
 from .map_style import pretraining_dataset
 from .packing import BlockPacker, RowPacker, pack_documents, pack_row
 from .piece_words import PieceWordIds
+from .question_generation import question_generation_rows
 from .readers import Document, FileDocuments, expand_files, read_documents
 from .segmentation import WordIds, jieba_segmenter
 from .sentence_pairs import SentencePair, next_sentence_pairs, truncate_pair
+from .source_target import SourceTarget, dataset_source_target, read_source_target
 from .sources import DatasetDocuments, DocumentSource, ListDocuments, as_document_source, dataset_documents
 from .splits import document_digest, held_out_split, is_held_out
 from .tokenization import SpecialTokens, encode_batch, encode_documents, special_tokens_of
@@ -31,12 +33,14 @@ __all__ = [
     "PretrainingStream",
     "RowPacker",
     "SentencePair",
+    "SourceTarget",
     "SpecialTokens",
     "Triples",
     "WordIds",
     "ZippedRows",
     "as_document_source",
     "dataset_documents",
+    "dataset_source_target",
     "document_digest",
     "embedded_corpus",
     "embedded_corpus_path",
@@ -50,7 +54,9 @@ __all__ = [
     "pack_documents",
     "pack_row",
     "pretraining_dataset",
+    "question_generation_rows",
     "read_documents",
+    "read_source_target",
     "read_triples",
     "special_tokens_of",
     "train_wordpiece",

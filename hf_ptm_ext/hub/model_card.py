@@ -26,7 +26,9 @@ AUTO_CLASSES = {
     "token-classification": "AutoModelForTokenClassification",
     "question-answering": "AutoModelForQuestionAnswering",
     "multiple-choice": "AutoModelForMultipleChoice",
+    "summarization": "AutoModelForSeq2SeqLM",
     "translation": "AutoModelForSeq2SeqLM",
+    "text-generation": "AutoModelForSeq2SeqLM",
 }
 
 

@@ -3,12 +3,14 @@
 from .entity_replacement import boundary_states, entity_replacement_loss
 from .knowledge_embedding import knowledge_embedding_loss, knowledge_embedding_scores, transe_score
 from .masked_lm import masked_lm_loss
+from .sequence_to_sequence import label_smoothed_loss
 
 __all__ = [
     "boundary_states",
     "entity_replacement_loss",
     "knowledge_embedding_loss",
     "knowledge_embedding_scores",
+    "label_smoothed_loss",
     "masked_lm_loss",
     "transe_score",
 ]

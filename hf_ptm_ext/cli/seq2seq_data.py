@@ -1,0 +1,189 @@
+"""From the data arguments to rows of token ids, with the texts that an evaluation compares with."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from ..data import SourceTarget, dataset_source_target, read_source_target, train_wordpiece
+from .seq2seq_arguments import Seq2SeqDataArguments
+
+logger = logging.getLogger(__name__)
+
+BATCH = 1000
+# Shares of unknown tokens in the training text.
+UNKNOWN_WARNING, UNKNOWN_LIMIT = 0.05, 0.5
+
+
+@dataclass
+class Split:
+    """One split, tokenised.
+
+    Args:
+        rows: a `datasets.Dataset` with `input_ids` and `labels`, special tokens included.
+        examples: the texts.
+    """
+
+    rows: Any
+    examples: list[SourceTarget]
+
+    @property
+    def references(self) -> list[list[str]]:
+        """All right targets of each example."""
+        return [list(example.targets) for example in self.examples]
+
+
+def read_split(data: Seq2SeqDataArguments, name: str) -> list[SourceTarget] | None:
+    """The examples of a split.
+
+    Args:
+        data: data arguments.
+        name: train, validation or test.
+
+    Returns:
+        The examples, or `None` if the arguments name no such split.
+
+    Raises:
+        ValueError: the split is empty, or see `read_source_target`.
+    """
+    files, split = getattr(data, f"{name}_file"), getattr(data, f"{name}_split")
+    columns = (data.source_column, data.target_column)
+    examples: Iterator[SourceTarget]
+    if files:
+        examples = read_source_target(
+            files,
+            *columns,
+            source_pair_column=data.source_pair_column,
+            file_format=data.file_format,
+            encoding=data.encoding,
+            max_context_characters=data.max_context_characters,
+        )
+    elif data.dataset_name and split:
+        examples = dataset_source_target(
+            data.dataset_name,
+            data.dataset_config_name,
+            split=split,
+            source_column=columns[0],
+            target_column=columns[1],
+            source_pair_column=data.source_pair_column,
+        )
+    else:
+        return None
+    limit = {"train": data.max_train_rows, "validation": data.max_eval_rows, "test": data.max_test_rows}[name]
+    read = list(islice(examples, limit))
+    if not read:
+        raise ValueError(f"`{name}_file` or `{name}_split` has no example: {files or split}.")
+    return read
+
+
+def trained_tokenizer(data: Seq2SeqDataArguments, examples: Sequence[SourceTarget]) -> Any:
+    """A WordPiece tokenizer trained on sources and targets."""
+    texts = [[text for text in (one.source, one.source_pair, *one.targets) if text] for one in examples]
+    length = data.max_source_length + data.max_target_length
+    return train_wordpiece(texts, data.vocab_size, lowercase=data.lowercase, model_max_length=length)
+
+
+def tokenize(data: Seq2SeqDataArguments, examples: list[SourceTarget], tokenizer: Any, name: str) -> Split:
+    """Token ids of sources and first targets, cut to the limits.
+
+    Args:
+        data: for the limits and the prefix.
+        examples: the texts.
+        tokenizer: any tokenizer.
+        name: of the split, for the log.
+
+    Returns:
+        The split.
+
+    Raises:
+        ValueError: a second source text alone fills the limit, or the tokenizer knows less than half of the text.
+    """
+    from datasets import Dataset
+
+    sources: list[list[int]] = []
+    targets: list[list[int]] = []
+    for start in range(0, len(examples), BATCH):
+        part = examples[start : start + BATCH]
+        sources += encode_sources(data, part, tokenizer)
+        targets += tokenizer(text_target=[one.targets[0] for one in part], verbose=False)["input_ids"]
+    for what, ids, limit in (
+        ("source", sources, data.max_source_length),
+        ("target", targets, data.max_target_length),
+    ):
+        if cut := sum(len(row) > limit for row in ids):
+            advice = f"raise `max_{what}_length` (now {limit}) if the model has the positions"
+            logger.warning("%d of %d %ss of %s are cut: %s.", cut, len(ids), what, name, advice)
+    check_known(sources + targets, tokenizer)
+    if has_pairs(examples):
+        sources = encode_sources(data, examples, tokenizer, truncation="only_first")
+    sources = [shortened(row, data.max_source_length, tokenizer) for row in sources]
+    targets = [shortened(row, data.max_target_length, tokenizer) for row in targets]
+    return Split(Dataset.from_dict({"input_ids": sources, "labels": targets}), examples)
+
+
+def has_pairs(examples: Sequence[SourceTarget]) -> bool:
+    """Whether there is a second source text."""
+    return any(example.source_pair is not None for example in examples)
+
+
+def encode_sources(
+    data: Seq2SeqDataArguments, examples: Sequence[SourceTarget], tokenizer: Any, **options: Any
+) -> list[list[int]]:
+    """Token ids of sources, joined with their second texts if there are any."""
+    first = [data.source_prefix + example.source for example in examples]
+    second = [example.source_pair or "" for example in examples] if has_pairs(examples) else None
+    if options:
+        options["max_length"] = data.max_source_length
+        alone = max(len(ids) for ids in tokenizer(second, verbose=False)["input_ids"])
+        if alone >= data.max_source_length:
+            raise ValueError(
+                f"`max_source_length` = {data.max_source_length} has no room beside the longest second source text "
+                f"of {alone} tokens, which is never cut. Raise it, or shorten that text."
+            )
+    return tokenizer(first, second, verbose=False, **options)["input_ids"]
+
+
+def shortened(ids: list[int], limit: int, tokenizer: Any) -> list[int]:
+    """Cut text at its end, and keep the special tokens that stand there.
+
+    Args:
+        ids: a text's tokens with its special ones.
+        limit: most tokens.
+        tokenizer: tells which are special.
+
+    Returns:
+        At most `limit` ids.
+    """
+    if len(ids) <= limit:
+        return ids
+    special = set(tokenizer.all_special_ids)
+    tail = 0
+    while tail < limit and ids[len(ids) - tail - 1] in special:
+        tail += 1
+    return ids[: limit - tail] + ids[len(ids) - tail :]
+
+
+def check_known(rows: list[list[int]], tokenizer: Any) -> None:
+    """Refuse text that the tokenizer does not know."""
+    unknown = tokenizer.unk_token_id
+    total = sum(len(row) for row in rows)
+    share = sum(row.count(unknown) for row in rows) / total if unknown is not None else 0.0
+    advice = "Name one that fits with `tokenizer_name`, or start from a config to train one."
+    if share > UNKNOWN_LIMIT:
+        raise ValueError(f"The tokenizer knows {100 * (1 - share):.0f} % of the text only. {advice}")
+    if share > UNKNOWN_WARNING:
+        logger.warning("%.0f %% of the tokens are unknown to the tokenizer. %s", 100 * share, advice)
+
+
+def describe_data(data: Seq2SeqDataArguments, splits: dict[str, Split]) -> dict[str, Any]:
+    """What the model card says about the data."""
+    files = [Path(file).name for file in data.train_file or ()]
+    return {
+        "name": data.dataset_name or ", ".join(files),
+        "license": data.data_license or "not stated",
+        **{f"{name}_rows": len(split.examples) for name, split in splits.items()},
+        "max_source_length": data.max_source_length,
+        "max_target_length": data.max_target_length,
+    }

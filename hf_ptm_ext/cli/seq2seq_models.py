@@ -1,0 +1,192 @@
+"""The model and the collators of sequence-to-sequence fine-tuning, chosen by the architecture."""
+
+from typing import Any
+
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, DataCollatorForSeq2Seq, PreTrainedConfig
+
+from ..collators import DataCollatorForUniLMGeneration, DataCollatorForUniLMSeq2Seq
+from ..models.canonical.loading_canonical import naming_damaged_weights
+from .pretrain_objectives import family_class
+from .recipes import parse_overrides
+from .seq2seq_arguments import Seq2SeqDataArguments, Seq2SeqModelArguments, Seq2SeqObjectiveArguments
+
+UNILM = "unilm"
+# Token types 4 and 5 tell source and target.
+UNILM_TYPES = 6
+
+
+def build_model(model: Seq2SeqModelArguments, data: Seq2SeqDataArguments, tokenizer: Any) -> Any:
+    """Load or make the model.
+
+    Args:
+        model: which model.
+        data: for the lengths.
+        tokenizer: decides the vocabulary and the special tokens.
+
+    Returns:
+        UniLM, or an encoder-decoder.
+
+    Raises:
+        ValueError: another architecture, or one that source, target or vocabulary do not fit into.
+    """
+    if model.model_name_or_path is not None:
+        built = load_model(model, tokenizer)
+    else:
+        config = new_config(model, data, tokenizer)
+        built = AutoModelForSeq2SeqLM.from_config(config, **attention(model))
+    rows = built.get_input_embeddings().weight.shape[0]
+    if len(tokenizer) > rows:
+        raise ValueError(
+            f"The tokenizer has {len(tokenizer)} tokens and the model {rows} embeddings, so they are not of one "
+            "checkpoint. Name the model's own with `tokenizer_name`."
+        )
+    check_lengths(built.config, data)
+    return built
+
+
+def check_architecture(config: Any) -> None:
+    """Refuse what is neither UniLM nor an encoder-decoder."""
+    if not config.is_encoder_decoder and config.model_type != UNILM:
+        raise ValueError(
+            f"`model_type` = {config.model_type} is neither UniLM nor an encoder-decoder, which is what this job "
+            "fine-tunes."
+        )
+
+
+def load_model(model: Seq2SeqModelArguments, tokenizer: Any) -> Any:
+    """Load a checkpoint, that of a BERT converted to UniLM included."""
+    source = {"revision": model.model_revision}
+    values, _ = PreTrainedConfig.get_config_dict(model.model_name_or_path, **source)
+    # The original's config.json names no model type.
+    model_type = values.get("model_type", UNILM if model.family == UNILM else None)
+    if model_type == "bert":
+        raise ValueError(
+            f"`model_name_or_path` = {model.model_name_or_path} is a BERT, which has 2 token types and no attention "
+            f"modes: convert it with `hf-ptm-ext convert unilm {model.model_name_or_path} FOLDER`."
+        )
+    cls: Any = AutoModelForSeq2SeqLM
+    if model_type == UNILM:
+        cls = family_class(Seq2SeqModelArguments(family=UNILM), "AutoModelForSeq2SeqLM")
+        if values.get("type_vocab_size", UNILM_TYPES) < UNILM_TYPES:
+            raise ValueError(
+                f"`type_vocab_size` of {model.model_name_or_path} must be at least {UNILM_TYPES} for source and "
+                f"target, got {values['type_vocab_size']}: extend it with `hf-ptm-ext convert unilm`."
+            )
+    else:
+        source["trust_remote_code"] = model.trust_remote_code
+    config_class = cls.config_class if model_type == UNILM else AutoConfig
+    config = config_class.from_pretrained(model.model_name_or_path, **source)
+    check_architecture(config)
+    overrides = parse_overrides(model.config_overrides, config.to_dict(), type(config).__name__)
+    with naming_damaged_weights(model.model_name_or_path):
+        return cls.from_pretrained(
+            model.model_name_or_path,
+            **source,
+            **attention(model),
+            **special_tokens(model_type or "", tokenizer),
+            **overrides,
+        )
+
+
+def attention(model: Seq2SeqModelArguments) -> dict[str, str]:
+    """The attention implementation, if one is named."""
+    return {} if model.attn_implementation is None else {"attn_implementation": model.attn_implementation}
+
+
+def special_tokens(model_type: str, tokenizer: Any) -> dict[str, int]:
+    """What UniLM generates with: the tokenizer's [MASK] and [SEP]."""
+    if model_type != UNILM or tokenizer.mask_token_id is None or tokenizer.sep_token_id is None:
+        return {}
+    return {"mask_token_id": tokenizer.mask_token_id, "eos_token_id": tokenizer.sep_token_id}
+
+
+def new_config(model: Seq2SeqModelArguments, data: Seq2SeqDataArguments, tokenizer: Any) -> Any:
+    """Configuration of a new model: a given one or the architecture's, overridden, fitted to the tokenizer."""
+    if model.config_name is not None:
+        config = AutoConfig.from_pretrained(
+            model.config_name, revision=model.model_revision, trust_remote_code=model.trust_remote_code
+        )
+    else:
+        try:
+            config = AutoConfig.for_model(model.family)
+        except (KeyError, ValueError) as error:
+            raise ValueError(
+                f"`family` must be unilm or an encoder-decoder of transformers (bart, t5...), got {model.family!r}."
+            ) from error
+    check_architecture(config)
+    cls, known = type(config), config.to_dict()
+    pad = tokenizer.pad_token_id
+    end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.sep_token_id
+    begin = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.cls_token_id
+    start = known.get("decoder_start_token_id")
+    starts_with_end = start is not None and start == known.get("eos_token_id")
+    fitted = {"vocab_size": len(tokenizer), "pad_token_id": pad, "eos_token_id": end}
+    if model.config_name is None and "max_position_embeddings" in known:
+        needed = data.max_source_length + data.max_target_length
+        fitted["max_position_embeddings"] = max(needed, 512)
+    if config.is_encoder_decoder:
+        # BART starts its decoder with the token that ends a text, T5 with padding.
+        fitted |= {"bos_token_id": begin, "decoder_start_token_id": end if starts_with_end else pad}
+        if known.get("forced_eos_token_id") is not None:
+            fitted["forced_eos_token_id"] = end
+    fitted |= special_tokens(config.model_type, tokenizer)
+    # Of a new config only what is asked for: some defaults follow from others.
+    given = {} if model.config_name is None else {name: known[name] for name in known if name != "model_type"}
+    return cls(**{**given, **fitted, **parse_overrides(model.config_overrides, known, cls.__name__)})
+
+
+def check_lengths(config: Any, data: Seq2SeqDataArguments) -> None:
+    """Refuse lengths that the position table does not have, before anything is trained.
+
+    Args:
+        config: the model's.
+        data: has the lengths.
+
+    Raises:
+        ValueError: too long, with the numbers.
+    """
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is None:
+        return
+    needed = {"max_source_length": data.max_source_length, "max_target_length": data.max_target_length}
+    if not config.is_encoder_decoder:
+        needed = {"max_source_length + max_target_length": sum(needed.values())}
+    for names, tokens in needed.items():
+        if tokens > positions:
+            raise ValueError(
+                f"`{names}` = {tokens} must not exceed `max_position_embeddings` = {positions}. Lower it, or give "
+                "the model more positions (`hf-ptm-ext convert unilm` extends a table by copying)."
+            )
+
+
+def build_collators(
+    data: Seq2SeqDataArguments, objective: Seq2SeqObjectiveArguments, tokenizer: Any, model: Any, seed: int
+) -> tuple[Any, Any]:
+    """The collators of training and of evaluation.
+
+    Args:
+        data: for the lengths.
+        objective: how UniLM masks targets.
+        tokenizer: any tokenizer.
+        model: decides the kind; encoder-decoders make their decoder's input from the labels.
+        seed: of the masks.
+
+    Returns:
+        Both collators.
+
+    Raises:
+        ValueError: the tokenizer lacks [MASK], [CLS] or [SEP], for UniLM.
+    """
+    if model.config.is_encoder_decoder:
+        collator = DataCollatorForSeq2Seq(tokenizer, model=model)
+        return collator, collator
+    options: dict[str, Any] = {
+        "mlm_probability": objective.mlm_probability,
+        "max_predictions": objective.max_predictions or None,
+        "max_len": data.max_source_length + data.max_target_length,
+        "source_type_id": model.config.source_type_id,
+        "target_type_id": model.config.target_type_id,
+    }
+    training = DataCollatorForUniLMSeq2Seq(tokenizer, seed=seed, **options)
+    evaluation = DataCollatorForUniLMSeq2Seq(tokenizer, seed=seed + 1, **options)
+    return training, DataCollatorForUniLMGeneration(evaluation)

@@ -1,0 +1,347 @@
+"""`hf-ptm-ext finetune-seq2seq`: from pairs of texts to a folder that loads, with scores, baseline and texts."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, BertConfig, BertModel
+
+from hf_ptm_ext.cli import main
+from hf_ptm_ext.cli.finetune_seq2seq import smooth_once
+from hf_ptm_ext.cli.seq2seq_arguments import FineTuningArguments, parse, read_preset
+from hf_ptm_ext.cli.seq2seq_data import shortened
+from hf_ptm_ext.cli.seq2seq_decoding import RepeatedNgramProcessor
+from hf_ptm_ext.hub import validate_model_card
+from hf_ptm_ext.metrics import Rouge
+from hf_ptm_ext.resources import resource_folder
+from tests.cli.jobs import TINY, read_metrics
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+PAIRS = FIXTURES / "scitldr_64.jsonl"
+QUESTIONS = FIXTURES / "xquad_24.jsonl"
+TINY_BART = (
+    "d_model=32,encoder_layers=1,decoder_layers=1,encoder_attention_heads=2,decoder_attention_heads=2,"
+    "encoder_ffn_dim=64,decoder_ffn_dim=64"
+)
+RUN = {
+    "train_file": PAIRS,
+    "validation_file": PAIRS,
+    "max_eval_rows": 6,
+    "config_overrides": TINY,
+    "vocab_size": 600,
+    "max_source_length": 48,
+    "max_target_length": 24,
+    "max_steps": 4,
+    "save_strategy": "steps",
+    "save_steps": 2,
+    "per_device_train_batch_size": 4,
+    "logging_steps": 1,
+    "disable_tqdm": True,
+    "dataloader_pin_memory": False,
+    "use_cpu": True,
+}
+
+
+def flags(**values):
+    words = []
+    for name, value in {**RUN, **values}.items():
+        if value is not None:
+            words += [f"--{name}", *(str(item) for item in (value if isinstance(value, list) else [value]))]
+    return words
+
+
+def finetune(folder, **values):
+    assert main(["finetune-seq2seq", *flags(output_dir=folder, **values)]) == 0
+    return read_metrics(folder)
+
+
+def predictions(folder, split="validation"):
+    lines = (folder / f"predictions_{split}.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder of a tiny UniLM, tested on questions as well."""
+    folder = tmp_path_factory.mktemp("job") / "tiny-unilm"
+    finetune(folder, test_file=PAIRS, max_test_rows=3, decoding="unilm_gigaword", max_new_tokens=8)
+    return folder
+
+
+def test_the_folder_holds_model_code_tokenizer_texts_card_and_metrics(finished):
+    names = {path.name for path in finished.iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "README.md", "modeling_unilm.py"} <= names
+    assert {"predictions_validation.jsonl", "predictions_test.jsonl", "all_results.json", "checkpoint-4"} <= names
+    assert {"custom_generate", "generation_config.json"} <= names
+    assert not [name for name in names if name.startswith("_")], "nothing temporary is left"
+    validate_model_card(finished / "README.md")
+    assert json.loads((finished / "config.json").read_text("utf-8"))["use_cache"] is True
+    generation = json.loads((finished / "generation_config.json").read_text("utf-8"))
+    assert generation["max_new_tokens"] == 8
+    assert "max_length" not in generation
+    assert "temperature" not in generation, "upstream's defaults are not written in"
+
+
+def test_scores_are_those_of_the_written_texts_beside_the_baseline(finished):
+    metrics = read_metrics(finished)
+    for split, prefix in (("validation", "eval"), ("test", "test")):
+        rows = predictions(finished, split)
+        texts, references = [row["prediction"] for row in rows], [row["references"] for row in rows]
+        scores = Rouge().compute(predictions=texts, references=references)
+        assert metrics[f"{prefix}_rouge1"] == pytest.approx(scores["rouge1"])
+        assert 0.1 < metrics[f"baseline_{prefix}_rouge1"] < 1
+    card = (finished / "README.md").read_text(encoding="utf-8")
+    assert f"| validation rouge1 | {metrics['eval_rouge1']:.4g} | {metrics['baseline_eval_rouge1']:.4g} |" in card
+    assert "padding_side" in card, "prompts are padded on the left"
+
+
+def test_the_prompt_is_stripped_and_the_limit_is_the_targets(finished):
+    rows = predictions(finished)
+    tokenizer = AutoTokenizer.from_pretrained(finished)
+    for row in rows:
+        words = " ".join(row["source"].lower().split()[:4])
+        assert not row["prediction"].startswith(words), "the source is no part of the prediction"
+        assert len(tokenizer(row["prediction"], add_special_tokens=False)["input_ids"]) <= 8
+    assert 0 < read_metrics(finished)["eval_gen_len"] <= 8
+
+
+def test_short_and_long_sources_of_one_batch_may_write_the_same_number_of_tokens(finished, tmp_path):
+    file = tmp_path / "rows.jsonl"
+    texts = ["light", " ".join(["deep networks learn"] * 10)]
+    file.write_text("".join(json.dumps({"source": text, "target": "a"}) + "\n" for text in texts), encoding="utf-8")
+    folder, options = tmp_path / "out", {"model_name_or_path": finished, "config_overrides": None, "max_steps": 1}
+    finetune(folder, validation_file=file, max_new_tokens=5, min_new_tokens=5, **options)
+    assert read_metrics(folder)["eval_gen_len"] == 5
+    alone = tmp_path / "alone"
+    finetune(alone, validation_file=file, max_new_tokens=5, min_new_tokens=5, per_device_eval_batch_size=1, **options)
+    assert predictions(alone) == predictions(folder), "padding changes nothing"
+
+
+@pytest.mark.parametrize(
+    ("family", "config", "options"),
+    [
+        ("bart", TINY_BART, {"decoding": "mass_summarization", "max_new_tokens": 6, "min_new_tokens": 3}),
+        ("t5", "d_model=32,num_layers=1,num_heads=2,d_kv=16,d_ff=64", {"metric": "sacrebleu", "source_prefix": "s: "}),
+    ],
+)
+def test_encoder_decoders_of_transformers_are_fine_tuned_and_decode_as_evaluated(tmp_path, family, config, options):
+    folder = tmp_path / "out"
+    metrics = finetune(folder, family=family, config_overrides=config, **options)
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert type(model).__name__.lower().startswith(family)
+    assert metrics["eval_gen_len"] > 1
+    assert ("eval_bleu" if "metric" in options else "eval_rougeLsum") in metrics
+    row = predictions(folder)[0]
+    ids = tokenizer(options.get("source_prefix", "") + row["source"])["input_ids"]
+    ids = torch.tensor([shortened(ids, 48, tokenizer)])
+    text = tokenizer.decode(model.generate(ids)[0], skip_special_tokens=True)
+    assert text.split() == row["prediction"].split(), "the saved model decodes as it was evaluated"
+
+
+def test_questions_are_generated_from_passage_and_answer(tmp_path):
+    folder = tmp_path / "out"
+    options = {"train_file": QUESTIONS, "validation_file": QUESTIONS, "file_format": "squad", "vocab_size": 2000}
+    metrics = finetune(folder, metric_tokenizer="character", max_eval_rows=24, **options)
+    assert metrics["baseline_eval_rouge1"] > 0
+    rows = predictions(folder)
+    assert any("\u4e00" <= row["source"][0] <= "\u9fff" for row in rows)
+    for row in rows:
+        assert row["source_pair"] in row["source"]
+        assert not re.search("[\u4e00-\u9fff] [\u4e00-\u9fff]", row["prediction"]), "no blanks between characters"
+
+
+def test_a_converted_bert_is_fine_tuned_and_a_plain_one_refused_with_the_command(finished, tmp_path, capsys):
+    tokenizer = AutoTokenizer.from_pretrained(finished)
+    bert, converted = tmp_path / "bert", tmp_path / "unilm"
+    BertModel(
+        BertConfig(
+            vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64
+        )
+    ).save_pretrained(bert)
+    tokenizer.save_pretrained(bert)
+    (bert / "vocab.txt").write_text(
+        "\n".join(sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().get)), encoding="utf-8"
+    )
+    options = {"model_name_or_path": bert, "config_overrides": None, "output_dir": tmp_path / "out"}
+    assert main(["finetune-seq2seq", *flags(**options)]) == 2
+    assert "hf-ptm-ext convert unilm" in capsys.readouterr().err
+    assert main(["convert", "unilm", str(bert), str(converted)]) == 0
+    options |= {"model_name_or_path": converted, "config_overrides": "hidden_dropout_prob=0.0"}
+    finetune(options.pop("output_dir"), **options)
+    config = json.loads((tmp_path / "out" / "config.json").read_text(encoding="utf-8"))
+    assert (config["hidden_dropout_prob"], config["label_smoothing"]) == (0.0, 0.1)
+
+
+# ---- resume ----
+
+
+def test_a_resumed_run_ends_as_the_uninterrupted_one(finished, tmp_path):
+    """Dropout and masks are on: both must go on where they stopped."""
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    finetune(whole)
+    finetune(part, max_steps=4)
+    weights = (whole / "model.safetensors").read_bytes()
+    assert (part / "model.safetensors").read_bytes() == weights, "the run itself is repeatable"
+    for name in ("model.safetensors", "config.json"):
+        (part / name).unlink()
+    assert main(["finetune-seq2seq", *flags(output_dir=part, resume_from_checkpoint=part / "checkpoint-2")]) == 0
+    assert (part / "model.safetensors").read_bytes() == weights
+    assert predictions(part) == predictions(whole)
+
+
+def test_one_command_starts_resumes_and_stays_finished(tmp_path):
+    folder, options = tmp_path / "out", {"resume_from_checkpoint": "auto", "save_steps": 1, "max_steps": 2}
+    first = finetune(folder, **options)
+    again = finetune(folder, **options)
+    assert again["eval_rouge1"] == first["eval_rouge1"]
+    assert again["eval_loss"] == first["eval_loss"]
+
+
+def test_another_run_is_not_written_over(finished, capsys):
+    assert main(["finetune-seq2seq", *flags(output_dir=finished)]) == 2
+    assert "not empty" in capsys.readouterr().err
+
+
+# ---- label smoothing ----
+
+
+def test_smoothing_is_applied_once_by_the_model_that_has_its_own(finished, tmp_path):
+    model = AutoModelForSeq2SeqLM.from_pretrained(finished)
+    arguments = FineTuningArguments(output_dir=str(tmp_path), label_smoothing_factor=0.2, use_cpu=True)
+    assert smooth_once(model, arguments) is None
+    assert (model.config.label_smoothing, arguments.label_smoothing_factor) == (0.2, 0.0)
+
+
+# ---- recipes and presets ----
+
+
+def test_presets_are_overridden_by_recipes_and_flags(tmp_path):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("train_file: [a.jsonl]\ndecoding: unilm_gigaword\nmax_new_tokens: 20\n", encoding="utf-8")
+    decoding = parse([str(recipe), "--num_beams", "3", "--use_cpu", "true"])[3]
+    assert (decoding.search, decoding.num_beams, decoding.max_new_tokens) == ("unilm", 3, 20)
+    assert (decoding.length_penalty, decoding.forbid_ignore_set) == (0.6, ["."])
+    other = parse([str(recipe), "--decoding=unilm_question_generation", "--use_cpu", "true"])[3]
+    assert (other.num_beams, other.length_penalty, other.max_new_tokens) == (1, None, 20)
+
+
+def test_presets_that_come_with_the_package_are_read():
+    names = sorted(path.stem for path in resource_folder("decoding").iterdir())
+    assert {"unilm_cnn_dailymail", "unilm_question_generation", "mass_summarization"} <= set(names)
+    for name in names:
+        assert read_preset(name)["max_new_tokens"] > 0
+
+
+# ---- repeated n-grams ----
+
+
+def test_phrases_of_the_source_can_be_copied_and_generated_ones_not_repeated():
+    source = [2, 5, 6, 7, 3]
+    ids = torch.tensor([[*source, 5, 6], [*source, 5, 6]])
+    scores = RepeatedNgramProcessor(len(source), 3, [])(ids, torch.zeros(2, 10))
+    assert not scores.any(), "5 6 7 stands in the source only"
+    ids = torch.tensor([[*source, 5, 6, 7, 8, 5, 6]])
+    assert RepeatedNgramProcessor(len(source), 3, [])(ids, torch.zeros(1, 10)).nonzero().tolist() == [[0, 7]]
+    assert not RepeatedNgramProcessor(len(source), 3, [7])(ids, torch.zeros(1, 10)).any(), "7 is exempt"
+    assert not RepeatedNgramProcessor(len(source), 3, [6])(ids, torch.zeros(1, 10)).any(), "6 lifts the block"
+
+
+# ---- what is wrong is named, and nothing is written ----
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"source_column": "abstract"}, "no column 'abstract'"),
+        ({"target_column": "summary"}, "`target_column`"),
+        ({"train_file": None}, "`train_file` or `dataset_name`"),
+        ({"train_file": "missing.jsonl"}, "missing.jsonl"),
+        ({"max_source_length": 600}, "`max_position_embeddings` = 512"),
+        ({"config_overrides": f"{TINY},max_position_embeddings=64"}, "max_source_length + max_target_length"),
+        ({"family": "bert"}, "neither UniLM nor an encoder-decoder"),
+        ({"family": "unilmm"}, "`family`"),
+        ({"config_overrides": "hiden_size=3"}, "hiden_size"),
+        ({"decoding": "unilm_xsum"}, "unilm_cnn_dailymail"),
+        ({"search": "beam"}, "`search`"),
+        ({"family": "bart", "config_overrides": TINY_BART, "search": "unilm"}, "Use stock"),
+        ({"metric": "bleu"}, "`metric`"),
+        ({"metric_tokenizer": "zh"}, "`tokenizer` must be one of word, character"),
+        ({"metric": "sacrebleu", "metric_tokenizer": "word"}, "`tokenize`"),
+        ({"generation_max_length": 60}, "`max_new_tokens`"),
+        ({"max_target_length": 2}, "`max_target_length`"),
+        ({"license": "Apache"}, "Apache"),
+        ({"file_format": "squad", "source_prefix": "ask: "}, "squad"),
+    ],
+)
+def test_mistakes_are_named(tmp_path, capsys, changes, message):
+    folder = tmp_path / "out"
+    values = {"max_source_length": 48, **changes}
+    if changes.get("max_source_length") == 600:
+        values["config_overrides"] = f"{TINY},max_position_embeddings=512"
+    assert main(["finetune-seq2seq", *flags(output_dir=folder, **values)]) == 2
+    assert message in capsys.readouterr().err
+    assert not folder.exists()
+
+
+def test_a_missing_metric_library_is_named_before_training(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "rouge_score.rouge_scorer", None)
+    assert main(["finetune-seq2seq", *flags(output_dir=tmp_path / "out")]) == 2
+    assert "pip install hf-ptm-ext[metrics]" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_tokenizer_of_another_model_is_named_with_both_sizes(finished, tmp_path, capsys):
+    model = AutoModelForSeq2SeqLM.from_pretrained(finished)
+    model.resize_token_embeddings(100)
+    model.save_pretrained(tmp_path / "small")
+    options = {"model_name_or_path": tmp_path / "small", "tokenizer_name": finished, "config_overrides": None}
+    assert main(["finetune-seq2seq", *flags(output_dir=tmp_path / "out", **options)]) == 2
+    error = capsys.readouterr().err
+    assert "100 embeddings" in error
+    assert "`tokenizer_name`" in error
+
+
+def test_words_cannot_score_chinese(tmp_path, capsys):
+    options = {"train_file": QUESTIONS, "validation_file": QUESTIONS, "file_format": "squad", "vocab_size": 2000}
+    assert main(["finetune-seq2seq", *flags(output_dir=tmp_path / "out", max_eval_rows=24, **options)]) == 2
+    assert "tokenizer='character'" in capsys.readouterr().err
+
+
+# ---- learning ----
+
+
+@pytest.mark.slow
+def test_unilm_overfits_32_real_pairs_token_by_token(tmp_path):
+    """Greedy decoding writes all 32 summaries, each token of them."""
+    folder = tmp_path / "out"
+    finetune(
+        folder,
+        max_train_rows=32,
+        max_eval_rows=32,
+        config_overrides="hidden_size=128,num_hidden_layers=3,num_attention_heads=4,intermediate_size=512,"
+        "hidden_dropout_prob=0.0,attention_probs_dropout_prob=0.0",
+        vocab_size=1500,
+        max_source_length=40,
+        max_target_length=64,
+        max_steps=900,
+        save_steps=900,
+        learning_rate=1e-3,
+        label_smoothing_factor=0.0,
+        per_device_train_batch_size=16,
+        per_device_eval_batch_size=32,
+        logging_steps=100,
+    )
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+
+    def ids(text):
+        return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    rows = predictions(folder)
+    exact = [ids(row["prediction"]) == ids(row["references"][0])[: 64 - 2] for row in rows]
+    assert sum(exact) == 32
+    metrics = read_metrics(folder)
+    assert metrics["eval_rouge2"] > 0.95 > metrics["baseline_eval_rouge2"]
