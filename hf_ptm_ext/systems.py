@@ -11,13 +11,14 @@ class System:
 
     Args:
         name: as the field calls it.
-        family: `model_type` of our model family, `None` for systems that train any encoder with a vocabulary head.
+        family: `model_type` of our model family, `None` for systems that train models of others.
         models: our model classes, by full name.
         collators: collator classes, by full name.
         objectives: terms of its loss; each is an output `<term>_loss`.
         trainers: Trainer classes, by full name; empty if the plain Trainer does.
         paper: title.
         link: address of the paper.
+        trains: what it trains, for systems without a family.
         status: `"stable"` or `"experimental"`.
     """
 
@@ -30,6 +31,7 @@ class System:
     paper: str
     link: str
     status: str = "experimental"
+    trains: str = "any encoder"
 
 
 _COLLATORS = "hf_ptm_ext.collators"
@@ -64,7 +66,7 @@ SYSTEMS = (
         name="MASS",
         family="mass",
         models=("hf_ptm_ext.MassForConditionalGeneration",),
-        collators=(),
+        collators=(f"{_COLLATORS}.DataCollatorForMassPreTraining",),
         objectives=("mass",),
         trainers=(),
         paper="MASS: Masked Sequence to Sequence Pre-training for Language Generation",
@@ -74,7 +76,7 @@ SYSTEMS = (
         name="MASS-NMT",
         family="mass_nmt",
         models=("hf_ptm_ext.MassNmtForConditionalGeneration",),
-        collators=(),
+        collators=(f"{_COLLATORS}.DataCollatorForMassPreTraining",),
         objectives=("mass",),
         trainers=(),
         paper="MASS: Masked Sequence to Sequence Pre-training for Language Generation",
@@ -140,6 +142,40 @@ SYSTEMS = (
         paper="Pretrained Encyclopedia: Weakly Supervised Knowledge-Pretrained Language Model",
         link="https://arxiv.org/abs/1912.09637",
     ),
+    System(
+        name="BART denoising",
+        family=None,
+        models=(),
+        collators=(f"{_COLLATORS}.DataCollatorForTextInfilling",),
+        objectives=("denoising",),
+        trainers=(_TRAINER,),
+        paper="BART: Denoising Sequence-to-Sequence Pre-training for Natural Language Generation, Translation, and "
+        "Comprehension",
+        link="https://arxiv.org/abs/1910.13461",
+        trains="BART and its kind",
+    ),
+    System(
+        name="T5 span corruption",
+        family=None,
+        models=(),
+        collators=(f"{_COLLATORS}.DataCollatorForSpanCorruption",),
+        objectives=("denoising",),
+        trainers=(_TRAINER,),
+        paper="Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer",
+        link="https://arxiv.org/abs/1910.10683",
+        trains="T5 and its kind",
+    ),
+    System(
+        name="XLM translation language model",
+        family=None,
+        models=(),
+        collators=(f"{_COLLATORS}.DataCollatorForTranslationLanguageModeling",),
+        objectives=("mlm",),
+        trainers=(_TRAINER,),
+        paper="Cross-lingual Language Model Pretraining",
+        link="https://arxiv.org/abs/1901.07291",
+        trains="XLM",
+    ),
 )
 
 HEADER = ("System", "Family", "Collators", "Loss terms", "Trainers", "Paper", "Status")
@@ -178,7 +214,7 @@ def table_rows(link: bool = False) -> list[tuple[str, ...]]:
     return [
         (
             system.name,
-            system.family or "any encoder",
+            system.family or system.trains,
             bare(system.collators),
             ", ".join(system.objectives),
             bare(system.trainers) or "Trainer",

@@ -1,12 +1,17 @@
 """Collators: one objective, one file, one dataclass; they compose the functions of `hf_ptm_ext.masking`."""
 
 from .base import MaskingCollator
+from .denoising import DenoisingCollator
 from .describe import describe_words
 from .entity_catalogue import EntityCatalogue
 from .entity_replacement import DataCollatorForEntityReplacement
 from .knowledge_embedding import DataCollatorForKnowledgeEmbedding
 from .masked_lm import DataCollatorForMaskedLanguageModeling
+from .mass import MASS_VARIANTS, DataCollatorForMassPreTraining
 from .span import DataCollatorForSpanMasking
+from .span_corruption import DataCollatorForSpanCorruption
+from .text_infilling import DataCollatorForTextInfilling
+from .translation_lm import DataCollatorForTranslationLanguageModeling
 from .unilm import DataCollatorForUniLMPreTraining
 from .unilm_generation import DataCollatorForUniLMGeneration
 from .unilm_seq2seq import DataCollatorForUniLMSeq2Seq, truncate_source_target
@@ -14,14 +19,20 @@ from .vocabulary import VocabularyTables, vocabulary_tables, word_boundary_style
 from .whole_word import DataCollatorForWholeWordMasking
 
 __all__ = [
+    "MASS_VARIANTS",
     "DataCollatorForEntityReplacement",
     "DataCollatorForKnowledgeEmbedding",
     "DataCollatorForMaskedLanguageModeling",
+    "DataCollatorForMassPreTraining",
+    "DataCollatorForSpanCorruption",
     "DataCollatorForSpanMasking",
+    "DataCollatorForTextInfilling",
+    "DataCollatorForTranslationLanguageModeling",
     "DataCollatorForUniLMGeneration",
     "DataCollatorForUniLMPreTraining",
     "DataCollatorForUniLMSeq2Seq",
     "DataCollatorForWholeWordMasking",
+    "DenoisingCollator",
     "EntityCatalogue",
     "MaskingCollator",
     "VocabularyTables",

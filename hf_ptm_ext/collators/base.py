@@ -7,7 +7,7 @@ A subclass supplies the selection (`_select`) and, if it has any, further column
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -29,15 +29,21 @@ from ..masking import (
     sequence_groups,
     uniform_tokens,
     unigram_tokens,
-    word_starts,
-    word_starts_from_ids,
 )
-from .batching import MISSING, collect_columns, padded_width, place_column, place_ids, text_positions
+from .batching import (
+    attention_mask,
+    collect_columns,
+    detectable_pad,
+    padded_width,
+    padding_id,
+    place_column,
+    place_ids,
+)
 from .randomness import CallRandomness
 from .vocabulary import VocabularyTables, vocabulary_tables
+from .words import WORD_BOUNDARIES, find_word_starts, take_word_rows
 
 REPLACEMENT_UNITS = ("token", "word", "span")
-WORD_BOUNDARIES = ("auto", "column", "tokenizer", "token")
 
 
 @dataclass
@@ -237,22 +243,22 @@ class MaskingCollator(CallRandomness):
         self._tables: VocabularyTables = tables
         self._random_tokens: RandomTokens = random_tokens
         self._vocabulary_length = len(self.tokenizer)
-        roles = ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id", "unk_token_id", "mask_token_id")
-        pad = self.tokenizer.pad_token_id
-        shared = any(getattr(self.tokenizer, role, None) == pad for role in roles)
-        self._detectable_pad: int | None = None if shared else pad
+        self._detectable_pad = detectable_pad(self.tokenizer)
 
     def _lay_out(self, features: Sequence[Any]) -> tuple[TokenLayout, dict[str, np.ndarray]]:
         """Pad the features; return what masking needs and the columns to hand on."""
         columns = collect_columns(features)
         columns.pop("labels", None)
         columns.pop("offset_mapping", None)
-        word_rows = self._take_word_rows(columns) if self._needs_words else None
+        word_rows = None
+        if self._needs_words:
+            word_rows = take_word_rows(columns, self.word_boundaries, self._word_ids_seen)
+            self._word_ids_seen |= word_rows is not None
         rows = columns.pop("input_ids")
         lengths = [len(row) for row in rows]
         width = padded_width(lengths, self.pad_to_multiple_of)
         left = self.tokenizer.padding_side == "left"
-        input_ids = place_ids(rows, lengths, width, self._pad_id(lengths, width), left)
+        input_ids = place_ids(rows, lengths, width, padding_id(self.tokenizer, lengths, width), left)
 
         def place(name: str, values: list[Any], pad: int | float) -> np.ndarray:
             return place_column(name, values, lengths, width, self.pad_values.get(name, pad), left)
@@ -279,7 +285,7 @@ class MaskingCollator(CallRandomness):
         if mask_rows is None and sequence_ids is not None:
             text = sequence_ids > 0
         else:
-            mask = self._attention_mask(input_ids, lengths, left, place, mask_rows)
+            mask = attention_mask(input_ids, lengths, left, self._detectable_pad, mask_rows)
             batch["attention_mask"] = mask
             text = mask != 0 if sequence_ids is None else (mask != 0) & (sequence_ids > 0)
             if self._detectable_pad is not None:  # a mask of ones over padded rows must not raise their budget
@@ -297,76 +303,19 @@ class MaskingCollator(CallRandomness):
         blocks = block_starts(candidates, sequence_ids)
         return TokenLayout(input_ids, candidates, blocks, sequence_ids, text, word_ids), batch
 
-    def _attention_mask(
-        self,
-        input_ids: np.ndarray,
-        lengths: list[int],
-        left: bool,
-        place: Callable[[str, list[Any], int | float], np.ndarray],
-        rows: list[Any] | None,
-    ) -> np.ndarray:
-        """The given attention mask; where a row has none, 1 on its text and 0 on padding, its own padding included."""
-        missing = np.array([True] * len(lengths) if rows is None else [row is MISSING or row is None for row in rows])
-        if rows is not None and not missing.any():
-            return place("attention_mask", rows, 0)
-        text = text_positions(input_ids, lengths, left, self._detectable_pad, missing).astype(np.int64)
-        return text if rows is None else np.where(missing[:, None], text, place("attention_mask", rows, 0))
-
-    def _pad_id(self, lengths: list[int], width: int) -> int:
-        """The id that fills short rows."""
-        pad = self.tokenizer.pad_token_id
-        if pad is None:
-            if min(lengths) < width:
-                raise ValueError(
-                    f"`tokenizer` must have a padding token for rows of {min(lengths)} to {width} tokens, got None. "
-                    "Set `tokenizer.pad_token`."
-                )
-            return 0
-        return int(pad)
-
-    def _take_word_rows(self, columns: dict[str, list[Any]]) -> list[Any] | None:
-        """Take the `word_ids` column out of the batch if it is to be used, or say why it cannot be."""
-        rows = columns.pop("word_ids", None)
-        if self.word_boundaries in ("tokenizer", "token"):
-            return None
-        if rows is not None and not any(row is MISSING or row is None for row in rows):
-            self._word_ids_seen = True
-            return [_without_none(row) for row in rows]
-        reason = None
-        if rows is not None:
-            reason = "some rows have it and some have not"
-        elif self.word_boundaries == "column":
-            reason = "`word_boundaries` is 'column'"
-        elif self._word_ids_seen:
-            reason = "earlier batches had it"
-        if reason is not None:
-            raise ValueError(
-                f"`word_ids` must be a column of every feature ({reason}), got the columns {sorted(columns)}. A "
-                "Trainer drops columns that the model's forward does not name: set `remove_unused_columns=False` in "
-                "TrainingArguments. `hf_ptm_ext.data.segmentation.WordIds` writes the column."
-            )
-        return None
-
     def _word_starts(self, layout: TokenLayout) -> np.ndarray:
         """First piece of every word, boolean `(batch, seq_len)`."""
         if layout._words is None:
-            layout._words = self._find_word_starts(layout)
-        return layout._words
-
-    def _find_word_starts(self, layout: TokenLayout) -> np.ndarray:
-        if layout.word_ids is not None:
-            return word_starts_from_ids(layout.word_ids, layout.candidates, layout.blocks)
-        if self.word_boundaries == "token":
-            return layout.candidates
-        if self._tables.is_continuation is None:
-            raise ValueError(
-                f"`tokenizer` ({type(self.tokenizer).__name__}) must mark word boundaries in its pieces ('##', 'Ġ', "
-                "'▁', '</w>' or '@@'), got none and no `word_ids` column. Add the column with "
-                "`hf_ptm_ext.data.segmentation.WordIds` and keep it with `remove_unused_columns=False`."
+            layout._words = find_word_starts(
+                layout.input_ids,
+                layout.candidates,
+                layout.blocks,
+                layout.word_ids,
+                self.word_boundaries,
+                self._tables,
+                type(self.tokenizer).__name__,
             )
-        return word_starts(
-            layout.input_ids, layout.candidates, layout.blocks, self._tables.is_continuation, self._tables.ends_word
-        )
+        return layout._words
 
     def _replace(self, layout: TokenLayout, selected: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Corrupt the selected positions."""
@@ -425,10 +374,3 @@ def check_positive(name: str, value: int | None) -> None:
         raise TypeError(f"`{name}` must be a positive integer or None, got {value!r}. Pass a number such as 8.")
     if value < 1:
         raise ValueError(f"`{name}` must be a positive integer or None, got {value}. Pass a number such as 8.")
-
-
-def _without_none(row: Any) -> Any:
-    """Word ids with -1 where a fast encoding has None."""
-    if isinstance(row, list) and None in row:
-        return [-1 if word is None else word for word in row]
-    return row

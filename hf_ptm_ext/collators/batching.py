@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from transformers import PreTrainedTokenizerBase
 
 MISSING = object()
 # Columns of small integers that tokenizers write and that a row may lack: padding alone describes them.
@@ -256,6 +257,92 @@ def text_positions(
         before_last = np.logical_or.accumulate(text[:, ::-1], axis=1)[:, ::-1]
         inside &= (after_first & before_last) | ~detect[:, None]
     return inside
+
+
+def padding_id(tokenizer: PreTrainedTokenizerBase, lengths: Sequence[int], width: int) -> int:
+    """Give the id that fills short rows.
+
+    Args:
+        tokenizer: Its padding token is used.
+        lengths: Tokens of each row.
+        width: Width of the batch.
+
+    Returns:
+        The id; 0 for a tokenizer without padding token where nothing is to be filled.
+
+    Raises:
+        ValueError: If rows are to be filled and there is no padding token.
+
+    Example:
+        >>> from transformers import BertTokenizerFast
+        >>> vocab = {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "[MASK]": 3, "[PAD]": 4}
+        >>> padding_id(BertTokenizerFast(vocab=vocab), [2, 3], 3)
+        4
+    """
+    pad = tokenizer.pad_token_id
+    if pad is not None:
+        return int(pad)
+    if min(lengths) < width:
+        raise ValueError(
+            f"`tokenizer` must have a padding token for rows of {min(lengths)} to {width} tokens, got None. "
+            "Set `tokenizer.pad_token`."
+        )
+    return 0
+
+
+def detectable_pad(tokenizer: PreTrainedTokenizerBase) -> int | None:
+    """Give the padding id by which rows that came padded can be recognised.
+
+    Args:
+        tokenizer: Fast or slow tokenizer.
+
+    Returns:
+        The id of padding; None if there is none or it is another special token too.
+
+    Example:
+        >>> from transformers import BertTokenizerFast
+        >>> vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
+        >>> detectable_pad(BertTokenizerFast(vocab=vocab))
+        0
+        >>> detectable_pad(BertTokenizerFast(vocab=vocab, pad_token="[SEP]")) is None
+        True
+    """
+    roles = ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id", "unk_token_id", "mask_token_id")
+    pad = tokenizer.pad_token_id
+    return None if any(getattr(tokenizer, role, None) == pad for role in roles) else pad
+
+
+def attention_mask(
+    input_ids: np.ndarray, lengths: Sequence[int], left: bool, pad_token_id: int | None, rows: list[Any] | None
+) -> np.ndarray:
+    """Give the attention mask: the rows' own, and 1 on the text of rows without one.
+
+    Args:
+        input_ids: `(batch, width)`.
+        lengths: Tokens of each row as it came.
+        left: Rows were padded on the left.
+        pad_token_id: From `detectable_pad`; a row without mask that came padded is recognised by it.
+        rows: The `attention_mask` column, `MISSING` or None where a row has none; None if there is no column.
+
+    Returns:
+        int64 `(batch, width)`.
+
+    Raises:
+        ValueError: If the column cannot be padded.
+
+    Example:
+        >>> attention_mask(np.array([[5, 6, 0], [7, 0, 0]]), [2, 1], False, 0, [[1, 0], MISSING])
+        array([[1, 0, 0],
+               [1, 0, 0]])
+    """
+    missing = np.array([True] * len(lengths) if rows is None else [row is MISSING or row is None for row in rows])
+    width = input_ids.shape[1]
+    if rows is not None and not missing.any():
+        return place_column("attention_mask", rows, lengths, width, 0, left)
+    text = text_positions(input_ids, lengths, left, pad_token_id, missing).astype(np.int64)
+    if rows is None:
+        return text
+    return np.where(missing[:, None], text, place_column("attention_mask", rows, lengths, width, 0, left))
 
 
 def to_array(row: Any) -> np.ndarray:

@@ -24,7 +24,6 @@ import numpy as np
 from transformers import BatchEncoding
 
 from ..masking import (
-    IGNORE_INDEX,
     bert_budget,
     block_starts,
     check_probability,
@@ -33,7 +32,7 @@ from ..masking import (
     sample_ngrams,
 )
 from .base import MaskingCollator, TokenLayout, check_choice, check_positive
-from .batching import to_array
+from .pairs import source_and_target
 from .unilm import SEQ2SEQ
 
 # Per-token columns of a feature that say nothing about the assembled row.
@@ -220,7 +219,7 @@ class DataCollatorForUniLMSeq2Seq(MaskingCollator):
         rows, sources, targets = [], [], []
         cls, sep = [self.tokenizer.cls_token_id], [self.tokenizer.sep_token_id]
         for index, feature in enumerate(features):
-            source, target = self._source_and_target(feature, index)
+            source, target = source_and_target(feature, index, cls[0], sep[0], self._detectable_pad)
             if self.max_source_length is not None:
                 source = source[: self.max_source_length - 2]
             if self.max_target_length is not None:
@@ -302,54 +301,6 @@ class DataCollatorForUniLMSeq2Seq(MaskingCollator):
         generator = self.next_generator()
         self._calls -= 1  # the call is counted once, when the mask is drawn
         return generator.spawn(1)[0]
-
-    def _source_and_target(self, feature: Any, index: int) -> tuple[list[int], list[int]]:
-        """Token ids of one feature without special tokens at the ends."""
-        columns = sorted(feature) if hasattr(feature, "keys") else []
-        for names in (("source_ids", "target_ids"), ("input_ids", "labels")):
-            if any(name in columns and feature[name] is not None for name in names):
-                break
-        missing = [name for name in names if name not in columns or feature[name] is None]
-        if missing:
-            raise ValueError(
-                f"`{missing[0]}` must be in every feature, row {index} has the columns {columns}. Pass `source_ids` "
-                "and `target_ids`, or `input_ids` and `labels`. A Trainer drops columns that the model's forward does "
-                "not name: set `remove_unused_columns=False` in TrainingArguments."
-            )
-        first, second = (_id_list(name, feature[name], index) for name in names)
-        if names[0] == "source_ids":
-            for name, ids in zip(names, (first, second), strict=True):
-                self._refuse_special_ends(name, ids, index)
-            return first, second
-        if feature.get("attention_mask") is not None:
-            mask = _id_list("attention_mask", feature["attention_mask"], index)
-            if len(mask) != len(first):
-                raise ValueError(
-                    f"`attention_mask` must have one entry per token, got {len(mask)} for {len(first)} in row {index}."
-                )
-            first = [token for token, kept in zip(first, mask, strict=True) if kept]
-        return self._stripped(first), self._stripped([token for token in second if token != IGNORE_INDEX])
-
-    def _refuse_special_ends(self, name: str, ids: list[int], index: int) -> None:
-        if ids and (ids[0] == self.tokenizer.cls_token_id or ids[-1] == self.tokenizer.sep_token_id):
-            raise ValueError(
-                f"`{name}` must have no special tokens at the ends, got ids {ids[0]} ... {ids[-1]} in row {index}. "
-                "Tokenise with add_special_tokens=False, or use the columns `input_ids` and `labels`."
-            )
-
-    def _stripped(self, ids: list[int]) -> list[int]:
-        """Ids without padding at both ends, one leading [CLS] and one trailing [SEP]."""
-        begin, end = 0, len(ids)
-        if self._detectable_pad is not None:
-            while begin < end and ids[begin] == self._detectable_pad:
-                begin += 1
-            while begin < end and ids[end - 1] == self._detectable_pad:
-                end -= 1
-        if begin < end and ids[begin] == self.tokenizer.cls_token_id:
-            begin += 1
-        if begin < end and ids[end - 1] == self.tokenizer.sep_token_id:
-            end -= 1
-        return ids[begin:end]
 
 
 def truncate_source_target(
@@ -441,15 +392,3 @@ def _cut(ids: Sequence[int], length: int, generator: np.random.Generator | None)
     if generator is not None and len(ids) > length:
         front = int(generator.binomial(len(ids) - length, 0.5))
     return list(ids[front : front + length])
-
-
-def _id_list(name: str, values: Any, index: int) -> list[int]:
-    """One row of integers as a list."""
-    array = to_array(values)
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise TypeError(
-            f"`{name}` must be a row of integers, got shape {array.shape}, type {array.dtype} in row {index}. Pass "
-            "one row of token ids per feature."
-        )
-    ids: list[int] = array.tolist()
-    return ids

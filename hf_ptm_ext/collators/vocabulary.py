@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -113,6 +114,31 @@ def vocabulary_tables(tokenizer: PreTrainedTokenizerBase) -> VocabularyTables:
         ends if known else None,
         unspaced,
         unspaced_continuation,
+    )
+
+
+def ids_of_texts(tokenizer: PreTrainedTokenizerBase, texts: Collection[str]) -> list[int]:
+    """Find the pieces that stand for one of some texts, whatever marks of word boundaries they carry.
+
+    Args:
+        tokenizer: Fast or slow tokenizer.
+        texts: Such as full stops.
+
+    Returns:
+        Their ids, ascending; empty if the vocabulary has none.
+
+    Example:
+        >>> from transformers import BertTokenizerFast
+        >>> vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, ".": 5, "##.": 6}
+        >>> ids_of_texts(BertTokenizerFast(vocab=vocab), [".", "。"])
+        [5, 6]
+    """
+    wanted = set(texts)
+    backend = _backend(tokenizer)
+    style = _boundary_style(tokenizer, backend)
+    prefix = (backend or {"model": {}})["model"].get("continuing_subword_prefix") or "##"
+    return sorted(
+        index for piece, index in tokenizer.get_vocab().items() if {piece, _piece_text(piece, style, prefix)} & wanted
     )
 
 
@@ -217,6 +243,17 @@ def _piece_shape(piece: str, style: str | None, prefix: str) -> tuple[bool, bool
         unspaced = is_unspaced(body[:1])
         return not (opens or _begins_unit(body)), _is_punctuation_only(body), unspaced
     return False, False, is_unspaced(piece[:1])
+
+
+def _piece_text(piece: str, style: str | None, prefix: str) -> str:
+    """A piece without its marks of word boundaries."""
+    if style == "wordpiece":
+        return piece.removeprefix(prefix)
+    if style in ("word_end", "word_inside"):
+        return piece.removesuffix("</w>" if style == "word_end" else "@@")
+    if style == "byte_level":
+        return _byte_level_bytes(piece).decode("utf-8", errors="ignore").strip(" ")
+    return piece.lstrip("▁") if style == "metaspace" else piece
 
 
 def _begins_unit(text: str) -> bool:

@@ -4,15 +4,35 @@ Every function works on a whole batch `(batch, seq_len)` of numpy arrays and dra
 that the caller passes; nothing here knows a tokenizer. The usual order of calls:
 
     candidate_mask -> block_starts -> word_starts -> a selection (tokens, whole_word, ngrams, spans) -> replace_tokens
+
+Objectives that change the length of a text (`sentences`, `infilling`, `span_corruption`) or take fragments out of it
+work on rows laid end to end, see `ragged`.
 """
 
 from ._checks import check_probability
 from .budget import bert_budget, span_budget
 from .candidates import block_starts, candidate_mask, check_sequences, sequence_groups
+from .fragments import (
+    LENGTH_RULES,
+    at_least_one_token,
+    fragment_lengths,
+    fragment_windows,
+    sample_fragments,
+    sample_pieces,
+)
+from .infilling import (
+    REPLACE_LENGTHS,
+    InfillingSpans,
+    infill,
+    insert_tokens,
+    poisson_length_probabilities,
+    sample_infilling_spans,
+)
 from .label_positions import fixed_label_positions
 from .ngrams import ngram_size_probabilities, sample_ngrams
 from .order import rank_within_groups, shuffled_within_groups
 from .pairs import boundary_pairs, pack_pairs
+from .ragged import append_to_rows, index_ranges, pad_ragged, row_index, row_offsets, row_positions
 from .replacement import (
     IGNORE_INDEX,
     RandomTokens,
@@ -24,15 +44,29 @@ from .replacement import (
     unigram_tokens,
 )
 from .segments import Segments, cover, find_segments, first_positions, previous, segment_index
+from .sentences import find_sentences, permuted_sentences, rotated
+from .span_corruption import (
+    check_span_corruption,
+    noise_tokens_and_spans,
+    random_parts,
+    sample_span_corruption,
+    sentinel_sequences,
+    span_corruption_lengths,
+)
 from .spans import sample_spans, span_length_probabilities
-from .tokens import bernoulli_items, bernoulli_tokens, exact_tokens
+from .tokens import bernoulli_items, bernoulli_tokens, exact_tokens, weighted_tokens
 from .whole_word import bernoulli_words, cover_chosen, exact_units, exact_words, groups_of
 from .words import word_starts, word_starts_from_ids
 
 __all__ = [
     "IGNORE_INDEX",
+    "LENGTH_RULES",
+    "REPLACE_LENGTHS",
+    "InfillingSpans",
     "RandomTokens",
     "Segments",
+    "append_to_rows",
+    "at_least_one_token",
     "bernoulli_items",
     "bernoulli_tokens",
     "bernoulli_words",
@@ -43,6 +77,7 @@ __all__ = [
     "check_fate",
     "check_probability",
     "check_sequences",
+    "check_span_corruption",
     "count_tokens",
     "cover",
     "cover_chosen",
@@ -50,24 +85,46 @@ __all__ = [
     "exact_units",
     "exact_words",
     "find_segments",
+    "find_sentences",
     "first_positions",
     "fixed_label_positions",
+    "fragment_lengths",
+    "fragment_windows",
     "groups_of",
+    "index_ranges",
+    "infill",
+    "insert_tokens",
     "ngram_size_probabilities",
+    "noise_tokens_and_spans",
     "pack_pairs",
+    "pad_ragged",
+    "permuted_sentences",
+    "poisson_length_probabilities",
     "previous",
+    "random_parts",
     "rank_within_groups",
     "replace_tokens",
+    "rotated",
+    "row_index",
+    "row_offsets",
+    "row_positions",
+    "sample_fragments",
+    "sample_infilling_spans",
     "sample_ngrams",
+    "sample_pieces",
+    "sample_span_corruption",
     "sample_spans",
     "segment_index",
     "selected_labels",
+    "sentinel_sequences",
     "sequence_groups",
     "shuffled_within_groups",
     "span_budget",
+    "span_corruption_lengths",
     "span_length_probabilities",
     "uniform_tokens",
     "unigram_tokens",
+    "weighted_tokens",
     "word_starts",
     "word_starts_from_ids",
 ]

@@ -3,6 +3,7 @@
 bernoulli   every candidate is selected independently with probability p (RoBERTa, upstream's collator);
             a row of n candidates stays empty with probability (1 - p)^n unless `at_least_one`
 exact       a uniformly random subset of k candidates a sequence, k from `masking.budget` (BERT)
+weighted    k candidates of the batch, drawn one after the other in proportion to weights (XLM's `sample_alpha`)
 """
 
 from __future__ import annotations
@@ -138,6 +139,41 @@ def exact_tokens(
     chosen = order[rank < np.repeat(budget, sizes)]
     selected = np.zeros(candidates.size, dtype=bool)
     selected[positions[chosen]] = True
+    return selected.reshape(candidates.shape)
+
+
+def weighted_tokens(candidates: np.ndarray, weights: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw candidate tokens of the whole batch without replacement, in proportion to weights.
+
+    The law is that of drawing one after the other, each time in proportion to the weights that are left: the `count`
+    smallest of exponential times with the weights as rates.
+
+    Args:
+        candidates: Boolean `(batch, seq_len)`.
+        weights: `(batch, seq_len)`, not negative; 0 is never drawn.
+        count: Number of tokens; all with a weight where it exceeds their number.
+        rng: Source of randomness.
+
+    Returns:
+        Boolean `(batch, seq_len)`.
+
+    Raises:
+        ValueError: If shapes differ, or a weight is negative or not finite.
+
+    Example:
+        >>> text = np.ones((1, 3), dtype=bool)
+        >>> weighted_tokens(text, np.array([[0.0, 2.0, 1.0]]), 2, np.random.default_rng(0)).astype(int)
+        array([[0, 1, 1]])
+    """
+    check_same_shape("weights", weights, "candidates", candidates)
+    if not np.isfinite(weights).all() or (weights < 0).any():
+        raise ValueError("`weights` must be finite and not negative, got others. Use counts ** -alpha.")
+    positions = np.flatnonzero(candidates & (weights > 0))
+    times = rng.standard_exponential(len(positions)) / weights.ravel()[positions]
+    if count < len(positions):
+        positions = positions[np.argpartition(times, count)[:count]]
+    selected = np.zeros(candidates.size, dtype=bool)
+    selected[positions] = True
     return selected.reshape(candidates.shape)
 
 

@@ -1,0 +1,340 @@
+"""What every sequence-to-sequence denoising collator does around its own noise.
+
+    features -> flat rows -> NOISE -> input_ids, attention_mask | decoder_input_ids, labels
+
+A subclass supplies the noise (`_corrupt`). The target is a text of its own, so unlike in `base` the label column has
+its own width, and tokens may go, come and move.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from transformers import BatchEncoding, PreTrainedTokenizerBase
+
+from ..masking import IGNORE_INDEX, RandomTokens, Segments, pad_ragged, row_offsets, uniform_tokens
+from .base import check_choice, check_positive
+from .batching import (
+    MISSING,
+    attention_mask,
+    collect_columns,
+    detectable_pad,
+    padded_width,
+    padding_id,
+    place_column,
+    place_ids,
+)
+from .randomness import CallRandomness
+from .vocabulary import VocabularyTables, vocabulary_tables
+
+# Columns of tokenizers and of earlier collators that have no meaning for the noisy text.
+CONSUMED = ("labels", "token_type_ids", "special_tokens_mask", "offset_mapping", "decoder_input_ids")
+
+
+@dataclass
+class FlatRows:
+    """A batch as noise sees it: rows laid end to end, without padding.
+
+    Args:
+        tokens: Token ids, int64 `(total,)`.
+        lengths: Tokens of each row, int64 `(batch,)`.
+        text: Where they were in the padded batch, boolean `(batch, seq_len)`.
+        input_ids: The padded batch, int64 `(batch, seq_len)`.
+        row_sizes: Tokens of each row as it came, padding included.
+        columns: The other columns, rows as they came.
+    """
+
+    tokens: np.ndarray
+    lengths: np.ndarray
+    text: np.ndarray
+    input_ids: np.ndarray
+    row_sizes: list[int]
+    columns: dict[str, list[Any]]
+
+    def body(self, never_masked: np.ndarray) -> Segments:
+        """Find what lies between the special tokens at both ends of each row.
+
+        Args:
+            never_masked: Boolean table of special tokens `(vocab_size,)`.
+
+        Returns:
+            One segment a row in flat indices, from its first to its last ordinary token; special tokens between them
+            belong to it. Empty for a row without ordinary tokens.
+        """
+        ordinary = np.flatnonzero(~never_masked[self.tokens])
+        begin = row_offsets(self.lengths)
+        low = np.searchsorted(ordinary, begin)
+        high = np.searchsorted(ordinary, begin + self.lengths)
+        some = high > low
+        start = begin + (self.lengths + 1) // 2
+        stop = start.copy()
+        start[some] = ordinary[low[some]]
+        stop[some] = ordinary[high[some] - 1] + 1
+        return Segments(np.arange(len(begin)), start, stop)
+
+
+@dataclass
+class DenoisingCollator(CallRandomness):
+    """Base of the sequence-to-sequence denoising collators: batching, columns, randomness.
+
+    Args:
+        tokenizer: Fast or slow tokenizer.
+        pad_to_multiple_of: Pad inputs and labels each to a multiple of this length.
+        pad_values: Padding value of per-token columns by name, where a collator keeps such columns; 0 for others.
+        return_tensors: "pt" or "np".
+        seed: Seed of all draws, with epoch, process, worker and call (see `collators.randomness`); None for fresh
+            entropy.
+
+    Raises:
+        TypeError: If an option is of the wrong type.
+        ValueError: If an option is out of range.
+
+    Example:
+        >>> from transformers import BertTokenizerFast
+        >>> vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5, "b": 6}
+        >>> class Autoencoding(DenoisingCollator):
+        ...     def _corrupt(self, rows, rng):
+        ...         return self._encoder_side(rows, rows.tokens, rows.lengths)
+        >>> Autoencoding(BertTokenizerFast(vocab=vocab))([[2, 5, 6, 3]])["input_ids"].tolist()
+        [[2, 5, 6, 3]]
+    """
+
+    tokenizer: PreTrainedTokenizerBase
+    _: KW_ONLY
+    pad_to_multiple_of: int | None = None
+    pad_values: dict[str, int | float] = field(default_factory=dict)
+    return_tensors: str = "pt"
+    seed: int | None = None
+
+    # Columns that a collator reads and no model's forward names; `PtmTrainer` keeps them.
+    input_columns: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        check_choice("return_tensors", self.return_tensors, ("pt", "np"))
+        check_positive("pad_to_multiple_of", self.pad_to_multiple_of)
+        self.start_randomness(self.seed)
+        self._read_vocabulary()
+
+    def __call__(self, features: Sequence[Any], return_tensors: str | None = None) -> BatchEncoding:
+        """Corrupt a batch.
+
+        Args:
+            features: Rows as mappings (dict, BatchEncoding) or plain token ids; lists, numpy arrays or tensors, ragged
+                or padded. Without `attention_mask`, leading and trailing runs of the padding id count as padding
+                (unless that id is also another special token).
+            return_tensors: Overrides the collator's `return_tensors` for this call.
+
+        Returns:
+            The columns of the class's table, and columns of one value or one shape per row as they are. Columns that
+            a tokenizer writes (`token_type_ids`, `special_tokens_mask`, `offset_mapping`) and `labels` that came in
+            are consumed.
+
+        Raises:
+            TypeError: If `input_ids` are no rows of integers.
+            ValueError: If a row is too short, or a column cannot be kept.
+        """
+        kind = self.return_tensors if return_tensors is None else return_tensors
+        check_choice("return_tensors", kind, ("pt", "np"))
+        if self._vocabulary_length != len(self.tokenizer):
+            self._read_vocabulary()
+        rows = self._flatten(features)
+        batch = self._corrupt(rows, self.next_generator())
+        if kind == "pt":
+            return BatchEncoding({name: torch.from_numpy(values) for name, values in batch.items()})
+        return BatchEncoding(batch)
+
+    def _corrupt(self, rows: FlatRows, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Give the columns of the batch."""
+        raise NotImplementedError(f"`{type(self).__name__}._corrupt` must give the batch. Subclasses define it.")
+
+    def _read_vocabulary(self) -> None:
+        """Build the tables of the tokenizer as it is now."""
+        self._tables: VocabularyTables = vocabulary_tables(self.tokenizer)
+        self._vocabulary_length = len(self.tokenizer)
+        self._detectable_pad = detectable_pad(self.tokenizer)
+
+    def _flatten(self, features: Sequence[Any]) -> FlatRows:
+        """Lay the rows end to end."""
+        columns = collect_columns(features)
+        for name in CONSUMED:
+            columns.pop(name, None)
+        if "sequence_ids" in columns:
+            raise ValueError(
+                f"`sequence_ids`: {type(self).__name__} makes a source and a target of each row, so a row cannot hold "
+                "several sequences. Do not pack the rows."
+            )
+        ids = columns.pop("input_ids")
+        sizes = [len(row) for row in ids]
+        width = padded_width(sizes, self.pad_to_multiple_of)
+        left = self.tokenizer.padding_side == "left"
+        input_ids = place_ids(ids, sizes, width, padding_id(self.tokenizer, sizes, width), left)
+        text = attention_mask(input_ids, sizes, left, self._detectable_pad, columns.pop("attention_mask", None)) != 0
+        if self._detectable_pad is not None:  # a mask of ones over padded rows does not make text of them
+            text &= input_ids != self._detectable_pad
+        tokens = input_ids[text]
+        size = len(self._tables.special)
+        if tokens.size and (tokens.max() >= size or tokens.min() < 0):
+            raise ValueError(
+                f"`input_ids` must be in [0, {size}), the vocabulary, got ids from {tokens.min()} to {tokens.max()}. "
+                "Use the tokenizer that made these ids."
+            )
+        return FlatRows(tokens, text.sum(axis=1), text, input_ids, sizes, columns)
+
+    def _encoder_side(self, rows: FlatRows, tokens: np.ndarray, lengths: np.ndarray) -> dict[str, np.ndarray]:
+        """`input_ids` and `attention_mask` of noisy rows, and the columns of one value or shape per row."""
+        batch = {
+            "input_ids": self._padded(tokens, lengths, self._pad(), self.tokenizer.padding_side == "left"),
+            "attention_mask": self._padded(np.ones_like(tokens), lengths, 0, self.tokenizer.padding_side == "left"),
+        }
+        for name, values in rows.columns.items():
+            if per_token(values, rows.row_sizes):
+                raise ValueError(
+                    f"`{name}` has one entry per token, and {type(self).__name__} deletes and moves tokens. Remove "
+                    f"the column with `dataset.remove_columns({name!r})`."
+                )
+            batch[name] = place_column(name, values, rows.row_sizes, 0, 0, left=False)
+        return batch
+
+    def _decoder_side(self, targets: np.ndarray, lengths: np.ndarray, start_id: int) -> dict[str, np.ndarray]:
+        """`labels`, and `decoder_input_ids`: the same behind a start token."""
+        labels = self._padded(targets, lengths, IGNORE_INDEX)
+        shifted = np.empty_like(labels)
+        shifted[:, :1] = start_id
+        shifted[:, 1:] = np.where(labels[:, :-1] == IGNORE_INDEX, self._pad(), labels[:, :-1])
+        return {"decoder_input_ids": shifted, "labels": labels}
+
+    def _padded(self, values: np.ndarray, lengths: np.ndarray, fill: int, left: bool = False) -> np.ndarray:
+        """Rows of one width, at least 1."""
+        width = padded_width([int(lengths.max(initial=0))], self.pad_to_multiple_of)
+        return pad_ragged(values, lengths, fill, width, left)
+
+    def _pad(self) -> int:
+        """The id that fills short rows."""
+        pad = self.tokenizer.pad_token_id
+        if pad is None:
+            raise ValueError(
+                f"`tokenizer` must have a padding token, got {type(self.tokenizer).__name__} without one: rows differ "
+                "in length after the noise. Set `tokenizer.pad_token`."
+            )
+        return int(pad)
+
+
+def per_token(rows: Sequence[Any], sizes: Sequence[int]) -> bool:
+    """Say whether a column has one entry per token in every row.
+
+    Args:
+        rows: One entry per feature.
+        sizes: Tokens of each row.
+
+    Returns:
+        Whether all are as long as their row.
+
+    Example:
+        >>> per_token([[1, 2], [3]], [2, 1]), per_token([7, 8], [2, 1])
+        (True, False)
+    """
+    return all(
+        row is not MISSING and hasattr(row, "__len__") and getattr(row, "ndim", 1) and len(row) == size
+        for row, size in zip(rows, sizes, strict=True)
+    )
+
+
+def end_token_id(tokenizer: PreTrainedTokenizerBase) -> int:
+    """Give the token that ends a text.
+
+    Args:
+        tokenizer: Fast or slow tokenizer.
+
+    Returns:
+        The id of eos, or of the separator where there is no eos (BERT's vocabularies).
+
+    Raises:
+        ValueError: If the tokenizer has neither.
+
+    Example:
+        >>> from transformers import BertTokenizerFast
+        >>> end_token_id(BertTokenizerFast(vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}))
+        3
+    """
+    for token in (tokenizer.eos_token_id, tokenizer.sep_token_id):
+        if token is not None:
+            return int(token)
+    raise ValueError(
+        f"`tokenizer` must have an end token, got {type(tokenizer).__name__} without eos and separator. Set "
+        "`tokenizer.eos_token`."
+    )
+
+
+def mask_token_id(tokenizer: PreTrainedTokenizerBase) -> int:
+    """Give the mask token, or say that there is none.
+
+    Args:
+        tokenizer: Fast or slow tokenizer.
+
+    Returns:
+        Its id.
+
+    Raises:
+        ValueError: If the tokenizer has none.
+
+    Example:
+        >>> from transformers import BertTokenizerFast
+        >>> mask_token_id(BertTokenizerFast(vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}))
+        4
+    """
+    if tokenizer.mask_token is None or tokenizer.mask_token_id is None:
+        raise ValueError(
+            f"`tokenizer` must have a mask token, got {type(tokenizer).__name__} without one. Set "
+            "`tokenizer.mask_token`, or choose a tokenizer that has one."
+        )
+    return int(tokenizer.mask_token_id)
+
+
+def random_tokens_from(
+    tokenizer: PreTrainedTokenizerBase, tables: VocabularyTables, first_random_id: int | None
+) -> RandomTokens:
+    """Give the uniform law of random replacement.
+
+    Args:
+        tokenizer: Its vocabulary is drawn from.
+        tables: Its tables.
+        first_random_id: Smallest id that is drawn; None draws neither special tokens nor the "[unused1]" entries of
+            BERT's vocabularies.
+
+    Returns:
+        The law.
+
+    Raises:
+        TypeError: If `first_random_id` is no integer.
+        ValueError: If it leaves no id.
+
+    Example:
+        >>> from transformers import BertTokenizerFast
+        >>> from hf_ptm_ext.collators import vocabulary_tables
+        >>> vocab = {"[PAD]": 0, "[unused0]": 1, "[UNK]": 2, "[CLS]": 3, "[SEP]": 4, "[MASK]": 5, "a": 6, "b": 7}
+        >>> tokenizer = BertTokenizerFast(vocab=vocab)
+        >>> random_tokens_from(tokenizer, vocabulary_tables(tokenizer), None).ids
+        array([6, 7])
+    """
+    size = len(tables.special)
+    vocabulary = {index: piece for piece, index in tokenizer.get_vocab().items() if 0 <= index < size}
+    excluded = np.ones(size, dtype=bool)
+    excluded[list(vocabulary)] = False
+    if first_random_id is None:
+        excluded |= tables.special
+        excluded[[index for index, piece in vocabulary.items() if re.fullmatch(r"\[unused\d+\]", piece)]] = True
+    else:
+        if isinstance(first_random_id, bool) or not isinstance(first_random_id, int | np.integer):
+            raise TypeError(f"`first_random_id` must be an integer or None, got {first_random_id!r}. Pass an id.")
+        if not 0 <= first_random_id < size:
+            raise ValueError(
+                f"`first_random_id` must be in [0, {size}), the vocabulary, got {first_random_id}. None leaves out "
+                "special tokens."
+            )
+        excluded[:first_random_id] = True
+    return uniform_tokens(size, excluded)

@@ -1,0 +1,229 @@
+"""Translation language modelling: masked tokens of a sentence and its translation (Lample & Conneau 2019, XLM,
+https://arxiv.org/abs/1901.07291).
+
+    tokens       </s> the house </s> </s> 房 子 </s>
+    position_ids   0   1    2    3     0  1  2   3      counted anew in the second sentence
+    langs          0   0    0    0     1  1  1   1
+
+Attention is bidirectional over both, so a masked word may be read off its translation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from transformers import BatchEncoding
+
+from ..masking import bernoulli_tokens, block_starts, weighted_tokens
+from .base import MaskingCollator, TokenLayout
+from .batching import MISSING, place_column
+from .pairs import source_and_target
+
+# Columns of a feature that say nothing about the assembled row.
+CONSUMED = (
+    "source_ids",
+    "target_ids",
+    "input_ids",
+    "labels",
+    "langs",
+    "attention_mask",
+    "token_type_ids",
+    "special_tokens_mask",
+    "offset_mapping",
+    "position_ids",
+    "word_ids",
+)
+
+
+@dataclass
+class DataCollatorForTranslationLanguageModeling(MaskingCollator):
+    """Join sentence pairs and mask tokens of both.
+
+    A feature has one of two pairs of columns: `source_ids` and `target_ids`, token ids without special tokens at
+    their ends, or `input_ids` and `labels`, as `tokenizer(source, text_target=target)` gives them. A plain Trainer
+    keeps the second pair and `langs`, whose names XLM's forward has; the first pair needs
+    `remove_unused_columns=False`.
+
+    | column | shape | value |
+    | --- | --- | --- |
+    | `input_ids`, `attention_mask` | (batch, seq_len) | both sentences, each with its special tokens, masked |
+    | `position_ids` | (batch, seq_len) | from 0 in each sentence, 0 on padding |
+    | `langs` | (batch, seq_len) | language id of each token, 0 on padding |
+    | `labels` | (batch, seq_len) | original ids of the chosen tokens, -100 elsewhere |
+
+    Any token but the first of a row may be chosen, the special tokens between and behind the sentences too; random
+    tokens come from the whole vocabulary.
+
+    Relations: feeds `XLMWithLMHeadModel` as it is.
+
+    Args:
+        languages: Languages of source and target, for rows without a `langs` column of two entries. Ids, or codes
+            such as "en".
+        language_ids: Id of each code. None: the tokenizer's `lang2id`, which XLM's tokenizers have.
+        sample_alpha: 0: every token is chosen independently (XLM's default). Above 0: exactly
+            ceil(mlm_probability * tokens) of the batch, with weights count ** -alpha (XLM's name for it).
+        token_counts: Occurrences of each id in a corpus, `(vocab_size,)`, for `sample_alpha`
+            (`masking.count_tokens`); ids without any are not chosen then.
+
+    The other arguments are those of `MaskingCollator`; `word_boundaries="column"` is not available.
+
+    Raises:
+        ValueError: If the tokenizer lacks a mask or an end token, or an option is out of range or missing.
+
+    Example:
+        >>> from transformers import BertTokenizerFast
+        >>> vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5, "b": 6}
+        >>> collator = DataCollatorForTranslationLanguageModeling(
+        ...     BertTokenizerFast(vocab=vocab), languages=(0, 1), mlm_probability=0.0, seed=0
+        ... )
+        >>> batch = collator([{"source_ids": [5, 5], "target_ids": [6]}])
+        >>> for name in ("input_ids", "position_ids", "langs"):
+        ...     print(name, batch[name].tolist())
+        input_ids [[2, 5, 5, 3, 2, 6, 3]]
+        position_ids [[0, 1, 2, 3, 0, 1, 2]]
+        langs [[0, 0, 0, 0, 1, 1, 1]]
+    """
+
+    languages: Sequence[int | str] | None = None
+    language_ids: Mapping[str, int] | None = None
+    sample_alpha: float = 0.0
+    token_counts: Sequence[int] | np.ndarray | None = field(default=None, repr=False, compare=False)
+
+    input_columns: ClassVar[tuple[str, ...]] = (
+        "source_ids",
+        "target_ids",
+        "input_ids",
+        "labels",
+        "langs",
+        "attention_mask",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.word_boundaries == "column":
+            raise ValueError(
+                "`word_boundaries` must not be 'column' here, got it: the row is assembled and has no such column. "
+                "Use 'tokenizer'."
+            )
+        if not (self.sample_alpha >= 0 and math.isfinite(self.sample_alpha)):
+            raise ValueError(f"`sample_alpha` must not be negative, got {self.sample_alpha}. XLM's default is 0.")
+        if self.sample_alpha and self.token_counts is None:
+            raise ValueError(
+                "`token_counts` must be given with `sample_alpha`. Use `count_tokens(rows, len(tokenizer))`."
+            )
+        self._default_languages = (
+            None if self.languages is None else self._language_pair(self.languages, "`languages`")
+        )
+
+    def _read_vocabulary(self) -> None:
+        super()._read_vocabulary()
+        tokenizer = self.tokenizer
+        end = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
+        begin = tokenizer.cls_token_id if tokenizer.cls_token_id is not None else tokenizer.bos_token_id
+        if end is None:
+            raise ValueError(
+                f"`tokenizer` must have a token that ends a sentence, got {type(tokenizer).__name__} without "
+                "separator and eos. Set `tokenizer.sep_token`."
+            )
+        self._end_id, self._begin_id = int(end), int(end if begin is None else begin)
+        self._rarity: np.ndarray | None = None
+        if self.sample_alpha and self.token_counts is not None:
+            counts = np.asarray(self.token_counts, dtype=np.float64)
+            if counts.shape != (len(self._tables.special),) or (counts < 0).any():
+                raise ValueError(
+                    f"`token_counts` must have one count per id, {len(self._tables.special)}, not negative, got shape "
+                    f"{counts.shape}. Use `count_tokens(rows, len(tokenizer))`."
+                )
+            self._rarity = np.where(counts > 0, np.maximum(counts, 1) ** -self.sample_alpha, 0.0)
+            self._rarity[self._tables.never_masked] = 0.0
+
+    def __call__(self, features: Sequence[Any], return_tensors: str | None = None) -> BatchEncoding:
+        """Join and mask a batch.
+
+        Args:
+            features: Mappings with `source_ids` and `target_ids`, or `input_ids` and `labels`, and maybe `langs`; see
+                the class. Further columns of one value or one shape per row pass through.
+            return_tensors: Overrides the collator's `return_tensors` for this call.
+
+        Returns:
+            The columns of the table in the class.
+
+        Raises:
+            TypeError: If the ids are no integers.
+            ValueError: If a column is missing or cannot be stacked, or a row has no languages.
+        """
+        return super().__call__(features, return_tensors)
+
+    def _lay_out(self, features: Sequence[Any]) -> tuple[TokenLayout, dict[str, np.ndarray]]:
+        rows: list[dict[str, Any]] = []
+        others: dict[str, list[Any]] = {}
+        for index, feature in enumerate(features):
+            sentences = source_and_target(feature, index, self._begin_id, self._end_id, self._detectable_pad)
+            ids: list[int] = []
+            positions: list[int] = []
+            langs: list[int] = []
+            for sentence, language in zip(sentences, self._languages_of(feature, index), strict=True):
+                whole = [self._begin_id, *sentence, self._end_id]
+                ids += whole
+                positions += range(len(whole))
+                langs += [language] * len(whole)
+            rows.append(
+                {"input_ids": ids, "attention_mask": [1] * len(ids), "position_ids": positions, "langs": langs}
+            )
+            for name in feature:
+                if name not in CONSUMED:
+                    others.setdefault(name, [MISSING] * index).append(feature[name])
+            for values in others.values():
+                values += [MISSING] * (index + 1 - len(values))
+        layout, batch = super()._lay_out(rows)
+        for name, values in others.items():
+            batch[name] = place_column(name, values, [0] * len(rows), 0, 0, left=False)
+        candidates = layout.text & (np.cumsum(layout.text, axis=1) > 1)
+        layout = TokenLayout(
+            layout.input_ids, candidates, block_starts(candidates), None, layout.text, layout.word_ids
+        )
+        return layout, batch
+
+    def _select(self, layout: TokenLayout, rng: np.random.Generator) -> np.ndarray:
+        if self._rarity is None:
+            return bernoulli_tokens(layout.candidates, self.mlm_probability, rng)
+        count = math.ceil(self.mlm_probability * int(layout.text.sum()))
+        return weighted_tokens(layout.candidates, self._rarity[layout.input_ids], count, rng)
+
+    def _languages_of(self, feature: Any, index: int) -> tuple[int, int]:
+        """Language ids of source and target of one feature."""
+        langs = feature.get("langs")
+        if langs is None:
+            if self._default_languages is None:
+                raise ValueError(
+                    f"`langs` must say the languages of source and target, row {index} has none. Add the column (two "
+                    "ids or codes a row), or set the collator's `languages` for all rows."
+                )
+            return self._default_languages
+        return self._language_pair(langs, f"`langs` of row {index}")
+
+    def _language_pair(self, values: Any, where: str) -> tuple[int, int]:
+        """Two ids or codes as ids."""
+        pair = values.tolist() if hasattr(values, "tolist") else list(values)
+        if len(pair) != 2 or isinstance(values, str):
+            raise ValueError(f"{where} must be two languages, of source and target, got {values!r}.")
+        source, target = (self._language_id(value, where) for value in pair)
+        return source, target
+
+    def _language_id(self, value: Any, where: str) -> int:
+        """One id or code as an id."""
+        if isinstance(value, str):
+            known = self.language_ids if self.language_ids is not None else getattr(self.tokenizer, "lang2id", None)
+            if not known or value not in known:
+                raise ValueError(
+                    f"{where} must be known languages, got {value!r} of {sorted(known or ())}. Give their ids in "
+                    "`language_ids`."
+                )
+            return int(known[value])
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+            raise ValueError(f"{where} must be ids from 0 on or codes, got {value!r}.")
+        return int(value)
