@@ -31,6 +31,7 @@ _COLLATORS = (
 _FUNCTIONS = {
     "unilm_attention_mask": "hf_ptm_ext.models.unilm.modes_unilm",
     "unilm_beam_search": "hf_ptm_ext.models.unilm.beam_search_unilm",
+    "unilm_tokenizer": "hf_ptm_ext.models.unilm.tokenizer_unilm",
 }
 # public name -> module that defines it
 _EXPORTS = {**_FUNCTIONS, **dict.fromkeys(_COLLATORS, "hf_ptm_ext.collators")}

@@ -114,14 +114,19 @@ def _tokenizer(
     vocab = _read_vocab(vocab_file, config.vocab_size)
     cased = arguments.cased or (not arguments.uncased and _looks_cased(vocab))
     config.pad_token_id = vocab["[PAD]"]
+    make = getattr(module, "wordpiece_tokenizer", _bert_tokenizer)  # a family may set its up in its own way
 
     def write_bert(folder: Path) -> None:
-        from transformers import BertTokenizerFast
-
-        length = config.max_position_embeddings
-        BertTokenizerFast(vocab=vocab, do_lower_case=not cased, model_max_length=length).save_pretrained(folder)
+        make(vocab, config, not cased).save_pretrained(folder)
 
     return write_bert, [f"{vocab_file}, {'cased' if cased else 'lower case'}"]
+
+
+def _bert_tokenizer(vocab: dict[str, int], config: Any, do_lower_case: bool) -> Any:
+    from transformers import BertTokenizerFast
+
+    length = config.max_position_embeddings
+    return BertTokenizerFast(vocab=vocab, do_lower_case=do_lower_case, model_max_length=length)
 
 
 def _revert(checkpoint: Any, arguments: argparse.Namespace) -> int:
@@ -244,6 +249,8 @@ def _write(
     save_torch_state_dict(conversion.tensors, folder)
     finish_folder(folder)
     tag = "feature-extraction" if conversion.architecture.endswith("Model") else "fill-mask"
+    if conversion.architecture.endswith("ForConditionalGeneration") and not config.is_encoder_decoder:
+        tag = "text-generation"
     repo_id = arguments.repo_id or f"your-name/{arguments.target.resolve().name}"
     write_model_card(
         folder,

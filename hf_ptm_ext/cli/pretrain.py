@@ -10,6 +10,7 @@ import numpy as np
 from transformers import AutoTokenizer, set_seed
 
 from ..hub.model_card import check_card_fields, write_model_card
+from ..models.unilm.tokenizer_unilm import unilm_tokenizer
 from ..objectives import masked_lm_loss
 from ..trainers import PreTrainingTrainer
 from ..trainers.plots import plot_loss_curve
@@ -71,6 +72,8 @@ def pretrain(
 
     documents = split_documents(data_args)
     tokenizer = choose_tokenizer(model_args, data_args, documents[0])
+    if objective_args.objective == "unilm":
+        tokenizer = unilm_tokenizer(tokenizer)
     rows = build_rows(
         data_args,
         objective_args,

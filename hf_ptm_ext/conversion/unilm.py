@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ..models.unilm.configuration_unilm import UniLMConfig
+from ..models.unilm.tokenizer_unilm import unilm_tokenizer
 from .report import Conversion
 
 Tensors = dict[str, torch.Tensor]
@@ -178,6 +179,21 @@ def revert_checkpoint(
     """
     named = {name if name.startswith(("bert.", "cls.")) else f"bert.{name}": value for name, value in ours.items()}
     return revert_state_dict(named, config), {name: getattr(config, name) for name in FIELDS}
+
+
+def wordpiece_tokenizer(vocab: Mapping[str, int], config: UniLMConfig, do_lower_case: bool) -> Any:
+    """The tokenizer of a converted checkpoint; its [MASK] and [SEP] become the configuration's.
+
+    Args:
+        vocab: piece -> id.
+        config: gets `mask_token_id` and `eos_token_id`, and gives the longest input.
+        do_lower_case: whether the vocabulary is lower case.
+
+    Returns:
+        See `unilm_tokenizer`.
+    """
+    config.mask_token_id, config.eos_token_id = vocab["[MASK]"], vocab["[SEP]"]
+    return unilm_tokenizer(vocab, do_lower_case=do_lower_case, model_max_length=config.max_position_embeddings)
 
 
 def modern_name(name: str) -> str:

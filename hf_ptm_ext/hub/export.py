@@ -79,6 +79,8 @@ def full_auto_map(family: str) -> dict[str, Any]:
 def finish_folder(folder: str | Path) -> list[str]:
     """Copy the family's code files into a checkpoint's folder and complete the auto_map of its `config.json`.
 
+    A family with a decoding of its own also gets its `custom_generate/generate.py`.
+
     Args:
         folder: a folder with `config.json`. A `model_type` that is not one of ours needs no code: nothing is done.
 
@@ -104,6 +106,10 @@ def finish_folder(folder: str | Path) -> list[str]:
     if family in families():
         for path in code_files(family):
             shutil.copyfile(path, folder / path.name)
+        if (MODELS / family / f"beam_search_{family}.py").is_file():
+            search = importlib.import_module(f"hf_ptm_ext.models.{family}.beam_search_{family}")
+            if hasattr(search, "write_custom_generate"):
+                search.write_custom_generate(folder)
         config["auto_map"] = {**(config.get("auto_map") or {}), **full_auto_map(family)}
         with open(folder / "config.json", "w", encoding="utf-8", newline="\n") as file:
             file.write(json.dumps(config, indent=2, sort_keys=True) + "\n")

@@ -95,6 +95,17 @@ def test_without_results_training_or_code(tmp_path):
     validate_model_card(tmp_path)
 
 
+def test_unilm_says_how_to_generate(folder):
+    text = written(folder, family="unilm", pipeline_tag="text-generation", repo_id="someone/tiny", revision="0123abc")
+    assert 'AutoModelForSeq2SeqLM.from_pretrained("someone/tiny", revision="0123abc", trust_remote_code=True)' in text
+    assert "model.generate(**source, max_new_tokens=32, search_beam_size=5)" in text
+    assert "dong2019unilm" in text
+    card = ModelCard.load(folder / "README.md")
+    assert card.data.pipeline_tag == "text-generation"
+    assert "unilm" in card.data.tags
+    validate_model_card(folder)
+
+
 def test_family_without_a_template_gets_the_general_one(folder):
     assert "A `bert` encoder" in written(folder, family="bert")
 
