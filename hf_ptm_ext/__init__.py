@@ -37,7 +37,7 @@ _FUNCTIONS = {
 _EXPORTS = {**_FUNCTIONS, **dict.fromkeys(_COLLATORS, "hf_ptm_ext.collators")}
 for _family in FAMILIES:
     _EXPORTS[_family.config] = _family.module("configuration")
-    _EXPORTS.update(dict.fromkeys(_family.models.values(), _family.module("modeling")))
+    _EXPORTS.update({name: _family.module("modeling") for _, name in _family.model_classes()})
 
 # A public name that is to go -> what replaces it: it works and warns for one minor release, then leaves this table.
 _DEPRECATED: dict[str, str] = {}

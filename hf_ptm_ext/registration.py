@@ -11,7 +11,7 @@ import importlib.abc
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -27,6 +27,8 @@ class Family:
         models: auto class -> model class, all heads.
         tokenizer: name of its own tokenizer class, if it ships one.
         processor: name of its own processor class, if it ships one.
+        variants: auto class -> further model classes that it gives for the checkpoints that they saved, told by the
+            config's `architectures`.
     """
 
     model_type: str
@@ -34,10 +36,16 @@ class Family:
     models: dict[str, str]
     tokenizer: str | None = None
     processor: str | None = None
+    variants: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def module(self, kind: str) -> str:
         """Name of the family's `configuration`, `modeling`, `tokenization` or `processing` module."""
         return f"hf_ptm_ext.models.{self.model_type}.{kind}_{self.model_type}"
+
+    def model_classes(self) -> list[tuple[str, str]]:
+        """Pairs of auto class and model class, variants included."""
+        variants = [(auto_class, name) for auto_class, names in self.variants.items() for name in names]
+        return [*self.models.items(), *variants]
 
     def load(self, kind: str, name: str) -> Any:
         """Import one class of the family."""
@@ -86,6 +94,21 @@ FAMILIES = (
             "AutoModelForSeq2SeqLM": "MassForConditionalGeneration",
             "AutoModelForSequenceClassification": "MassForSequenceClassification",
         },
+    ),
+    Family(
+        model_type="ernie_thu",
+        config="ErnieThuConfig",
+        models={
+            "AutoModel": "ErnieThuModel",
+            "AutoModelForPreTraining": "ErnieThuForPreTraining",
+            "AutoModelForMaskedLM": "ErnieThuForMaskedLM",
+            "AutoModelForNextSentencePrediction": "ErnieThuForNextSentencePrediction",
+            "AutoModelForSequenceClassification": "ErnieThuForSequenceClassification",
+            "AutoModelForTokenClassification": "ErnieThuForTokenClassification",
+            "AutoModelForQuestionAnswering": "ErnieThuForQuestionAnswering",
+            "AutoModelForMultipleChoice": "ErnieThuForMultipleChoice",
+        },
+        variants={"AutoModelForSequenceClassification": ("ErnieThuForEntityTyping",)},
     ),
 )
 
@@ -168,14 +191,16 @@ class _LazyClasses(dict):
 
 @dataclass(frozen=True)
 class _Importer:
-    """Imports one class when called."""
+    """Imports one class when called; with variants, a tuple of classes, as upstream has for such cases."""
 
     family: Family
     kind: str
     name: str
+    variants: tuple[str, ...] = ()
 
     def __call__(self) -> Any:
-        return self.family.load(self.kind, self.name)
+        loaded = tuple(self.family.load(self.kind, name) for name in (self.name, *self.variants))
+        return loaded if self.variants else loaded[0]
 
 
 def _register_configs(module: ModuleType) -> None:
@@ -188,9 +213,10 @@ def _register_models(module: ModuleType) -> None:
         config = family.load("configuration", family.config)
         for auto_class, name in family.models.items():
             mapping = getattr(module, auto_class)._model_mapping
+            variants = family.variants.get(auto_class, ())
             if not isinstance(mapping._extra_content, _LazyClasses):
                 mapping._extra_content = _LazyClasses(mapping._extra_content)
-            mapping.register(config, _Importer(family, "modeling", name), exist_ok=True)
+            mapping.register(config, _Importer(family, "modeling", name, variants), exist_ok=True)
 
 
 def _register_tokenizers(module: ModuleType) -> None:
@@ -221,9 +247,9 @@ def _register_processors(module: ModuleType) -> None:
             module.AutoProcessor.register(config, family.load("processing", family.processor), exist_ok=True)
 
 
-def _mark_auto_classes(kind: str, classes: dict[str, str]) -> Callable[[ModuleType], None]:
+def _mark_auto_classes(kind: str, classes: list[tuple[str, str]]) -> Callable[[ModuleType], None]:
     def mark(module: ModuleType) -> None:
-        for auto_class, name in classes.items():
+        for auto_class, name in classes:
             getattr(module, name).register_for_auto_class(auto_class)
 
     return mark
@@ -236,10 +262,10 @@ def register() -> None:
     when_imported(f"{AUTO}.tokenization_auto", _register_tokenizers)
     when_imported(f"{AUTO}.processing_auto", _register_processors)
     for family in FAMILIES:
-        parts = {"configuration": {"AutoConfig": family.config}, "modeling": family.models}
+        parts = {"configuration": [("AutoConfig", family.config)], "modeling": family.model_classes()}
         if family.tokenizer is not None:
-            parts["tokenization"] = {"AutoTokenizer": family.tokenizer}
+            parts["tokenization"] = [("AutoTokenizer", family.tokenizer)]
         if family.processor is not None:
-            parts["processing"] = {"AutoProcessor": family.processor}
+            parts["processing"] = [("AutoProcessor", family.processor)]
         for kind, classes in parts.items():
             when_imported(family.module(kind), _mark_auto_classes(kind, classes))

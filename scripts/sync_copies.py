@@ -1,4 +1,4 @@
-"""Write the families' synced copies of the canonical encoder block and heads, or check that they are up to date.
+"""Write the families' synced copies of the canonical model files, or check that they are up to date.
 
     python scripts/sync_copies.py          # write
     python scripts/sync_copies.py --check  # exit code 1 and the names of the stale files
@@ -9,6 +9,7 @@ family; this script is the only thing that may write a copy.
 
 import argparse
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,9 +19,16 @@ ROOT = Path(__file__).resolve().parents[1]
 MODELS = ROOT / "hf_ptm_ext" / "models"
 # canonical file stem -> families that carry it, with their class prefixes
 COPIES = {
-    "encoder": {"spanbert": "SpanBert", "unilm": "UniLM"},
-    "heads": {"spanbert": "SpanBert", "unilm": "UniLM"},
-    "loading": {"spanbert": "SpanBert", "unilm": "UniLM", "mass": "Mass", "mass_nmt": "MassNmt"},
+    "encoder": {"spanbert": "SpanBert", "unilm": "UniLM", "ernie_thu": "ErnieThu"},
+    "heads": {"spanbert": "SpanBert", "unilm": "UniLM", "ernie_thu": "ErnieThu"},
+    "inputs": {"spanbert": "SpanBert", "ernie_thu": "ErnieThu"},
+    "loading": {
+        "spanbert": "SpanBert",
+        "unilm": "UniLM",
+        "mass": "Mass",
+        "mass_nmt": "MassNmt",
+        "ernie_thu": "ErnieThu",
+    },
 }
 # For families with a block of their own, parts of a canonical file:
 # stem of the copy -> canonical file stem, its top-level names in order, docstring, families.
@@ -43,6 +51,7 @@ EXTRACTS = {
             "count_targets",
             "mean_over_targets",
             "classification_loss",
+            "soft_classification_loss",
             "problem_type_loss",
             "target_sums",
         ),
@@ -53,9 +62,10 @@ EXTRACTS = {
 HEADER = "# Generated from models/canonical/{stem}_canonical.py by scripts/sync_copies.py; change that file.\n"
 
 
-def render(stem: str, prefix: str) -> str:
-    """The copy of one canonical file under a family's class prefix, formatted as the project is."""
+def render(stem: str, family: str, prefix: str) -> str:
+    """The copy of one canonical file under a family's file suffix and class prefix, formatted as the project is."""
     source = (MODELS / "canonical" / f"{stem}_canonical.py").read_text(encoding="utf-8")
+    source = re.sub(r"(?<=from \.)(\w+)_canonical\b", rf"\1_{family}", source)
     return formatted(HEADER.format(stem=stem) + source.replace("Canonical", prefix))
 
 
@@ -107,7 +117,7 @@ def copies() -> Iterator[tuple[Path, str]]:
     """Every generated file, with what it must hold."""
     for stem, families in COPIES.items():
         for family, prefix in families.items():
-            yield MODELS / family / f"{stem}_{family}.py", render(stem, prefix)
+            yield MODELS / family / f"{stem}_{family}.py", render(stem, family, prefix)
     for name, (stem, parts, docstring, owners) in EXTRACTS.items():
         for family in owners:
             yield MODELS / family / f"{name}_{family}.py", extract(stem, parts, docstring)

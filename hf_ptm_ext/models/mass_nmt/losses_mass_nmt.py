@@ -168,6 +168,29 @@ def classification_loss(
     )
 
 
+def soft_classification_loss(
+    logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
+) -> torch.Tensor:
+    """Mean cross entropy of class logits against probabilities.
+
+    Args:
+        logits: `(..., classes)`.
+        labels: `(..., classes)`, a row with -100 in it is ignored.
+        num_items_in_batch: number of entries of the labels, rows times classes as the Trainer counts them, over all
+            micro-batches of one update (default: the batch's own).
+
+    Returns:
+        A float32 scalar.
+    """
+    rows = labels.reshape(-1, labels.shape[-1])
+    ignored = (rows == -100).any(dim=-1)
+    losses = -(rows.float() * logits.reshape(rows.shape).float().log_softmax(dim=-1)).sum(dim=-1)
+    targets = torch.where(ignored, -100, 0)
+    if num_items_in_batch is not None:
+        num_items_in_batch = num_items_in_batch / labels.shape[-1]
+    return mean_over_targets(losses.masked_fill(ignored, 0.0).sum(), targets, num_items_in_batch)
+
+
 def problem_type_loss(
     config, logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
 ) -> torch.Tensor:
@@ -177,7 +200,8 @@ def problem_type_loss(
         config: its `problem_type` decides; `None` is replaced by the guess (one label: regression; integer labels:
             single label; else multi-label).
         logits: `(batch, num_labels)` or, packed, `(batch, sequences, num_labels)`.
-        labels: class ids or float targets of the matching shape; -100 is ignored in all of them.
+        labels: class ids or float targets of the matching shape; -100 is ignored in all of them. Floats of the shape
+            of the logits are probabilities of the classes if the problem is `single_label_classification`.
         num_items_in_batch: the denominator over a whole accumulated batch.
 
     Returns:
@@ -198,6 +222,8 @@ def problem_type_loss(
             config.problem_type = problem_type
 
     if problem_type == "single_label_classification":
+        if labels.is_floating_point() and labels.shape == logits.shape:
+            return soft_classification_loss(logits, labels, num_items_in_batch)
         return classification_loss(logits, labels, num_items_in_batch)
     if problem_type == "regression":
         losses = nn.functional.mse_loss(

@@ -35,16 +35,22 @@ def values_can_be_read(tensor: torch.Tensor) -> bool:
 
 
 class SpanBertPredictionHeadTransform(nn.Module):
-    """BERT's dense, activation and LayerNorm in front of the vocabulary projection."""
+    """BERT's dense, activation and LayerNorm in front of the vocabulary projection.
 
-    def __init__(self, config):
+    Args:
+        config: the configuration.
+        output_size: width of what comes out (default: `config.hidden_size`).
+    """
+
+    def __init__(self, config, output_size: int | None = None):
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        width = config.hidden_size if output_size is None else output_size
+        self.dense = nn.Linear(config.hidden_size, width)
         self.transform_act_fn = ACT2FN[config.hidden_act]
-        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.LayerNorm = nn.LayerNorm(width, eps=config.layer_norm_eps)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """`(..., hidden)` to `(..., hidden)`."""
+        """`(..., hidden)` to `(..., output_size)`."""
         return self.LayerNorm(self.transform_act_fn(self.dense(hidden_states)))
 
 
@@ -161,6 +167,32 @@ def summed_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.T
     return nn.functional.cross_entropy(logits.float(), targets, ignore_index=-100, reduction="sum")
 
 
+def vocabulary_loss_sum(
+    head: nn.Module,
+    states: torch.Tensor,
+    labels: torch.Tensor,
+    label_positions: torch.Tensor | None,
+    logits: torch.Tensor | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Summed loss over labelled tokens, from full logits if they are there anyway.
+
+    Args:
+        head: the vocabulary head.
+        states: `(batch, seq_len, hidden)`.
+        labels: `(batch, seq_len)`.
+        label_positions: `(batch, budget)` positions that cover the labels, or `None`.
+        logits: `(batch, seq_len, vocab_size)`, or `None`.
+
+    Returns:
+        The sum, a scalar, and the labels it was taken over, `(targets,)`.
+    """
+    if logits is not None:
+        targets = labels.reshape(-1)
+        return summed_cross_entropy(logits.reshape(-1, logits.shape[-1]), targets), targets
+    selected, targets = select_labelled(states, labels, label_positions)
+    return summed_cross_entropy(head(selected), targets), targets
+
+
 def count_targets(targets: torch.Tensor) -> torch.Tensor:
     """Number of targets that are not -100, as a tensor (no synchronisation with the device)."""
     return (targets != -100).sum()
@@ -222,6 +254,29 @@ def classification_loss(
     )
 
 
+def soft_classification_loss(
+    logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
+) -> torch.Tensor:
+    """Mean cross entropy of class logits against probabilities.
+
+    Args:
+        logits: `(..., classes)`.
+        labels: `(..., classes)`, a row with -100 in it is ignored.
+        num_items_in_batch: number of entries of the labels, rows times classes as the Trainer counts them, over all
+            micro-batches of one update (default: the batch's own).
+
+    Returns:
+        A float32 scalar.
+    """
+    rows = labels.reshape(-1, labels.shape[-1])
+    ignored = (rows == -100).any(dim=-1)
+    losses = -(rows.float() * logits.reshape(rows.shape).float().log_softmax(dim=-1)).sum(dim=-1)
+    targets = torch.where(ignored, -100, 0)
+    if num_items_in_batch is not None:
+        num_items_in_batch = num_items_in_batch / labels.shape[-1]
+    return mean_over_targets(losses.masked_fill(ignored, 0.0).sum(), targets, num_items_in_batch)
+
+
 def problem_type_loss(
     config, logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
 ) -> torch.Tensor:
@@ -231,7 +286,8 @@ def problem_type_loss(
         config: its `problem_type` decides; `None` is replaced by the guess (one label: regression; integer labels:
             single label; else multi-label).
         logits: `(batch, num_labels)` or, packed, `(batch, sequences, num_labels)`.
-        labels: class ids or float targets of the matching shape; -100 is ignored in all of them.
+        labels: class ids or float targets of the matching shape; -100 is ignored in all of them. Floats of the shape
+            of the logits are probabilities of the classes if the problem is `single_label_classification`.
         num_items_in_batch: the denominator over a whole accumulated batch.
 
     Returns:
@@ -252,6 +308,8 @@ def problem_type_loss(
             config.problem_type = problem_type
 
     if problem_type == "single_label_classification":
+        if labels.is_floating_point() and labels.shape == logits.shape:
+            return soft_classification_loss(logits, labels, num_items_in_batch)
         return classification_loss(logits, labels, num_items_in_batch)
     if problem_type == "regression":
         losses = nn.functional.mse_loss(

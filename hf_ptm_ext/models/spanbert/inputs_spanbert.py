@@ -1,4 +1,5 @@
-"""What goes into SpanBERT's encoder: positions, attention masks, embeddings; and each sequence's first token.
+# Generated from models/canonical/inputs_canonical.py by scripts/sync_copies.py; change that file.
+"""What goes into an encoder: positions, attention masks, embeddings; and each sequence's first token.
 
 Padded rows count positions from the first real token, packed rows (`sequence_ids`) from each sequence's own start.
 
@@ -17,7 +18,6 @@ import torch
 from torch import nn
 from transformers.masking_utils import create_bidirectional_mask
 
-from .configuration_spanbert import SpanBertConfig
 from .heads_spanbert import values_can_be_read
 
 # What the reference adds to the score of a padding key. Any large value hides a key beside real ones; in a row without
@@ -55,7 +55,7 @@ def position_ids_of(
     return positions
 
 
-def check_position_ids(position_ids: torch.Tensor, sequence_ids: torch.Tensor | None, config: SpanBertConfig) -> None:
+def check_position_ids(position_ids: torch.Tensor, sequence_ids: torch.Tensor | None, config) -> None:
     """Refuse positions that the table does not have, where looking costs nothing.
 
     Args:
@@ -101,9 +101,7 @@ def visible_function(
     return lambda batch, head, q, kv: real[batch, kv]
 
 
-def has_empty_row(
-    config: SpanBertConfig, attention_mask: torch.Tensor | None, sequence_ids: torch.Tensor | None
-) -> bool:
+def has_empty_row(config, attention_mask: torch.Tensor | None, sequence_ids: torch.Tensor | None) -> bool:
     """Whether a padded batch has a row without any real token, where looking costs nothing.
 
     Args:
@@ -122,7 +120,7 @@ def has_empty_row(
 
 
 def build_attention_mask(
-    config: SpanBertConfig,
+    config,
     embeddings: torch.Tensor,
     attention_mask: torch.Tensor | None,
     sequence_ids: torch.Tensor | None,
@@ -195,7 +193,7 @@ def first_token_states(
 class SpanBertEmbeddings(nn.Module):
     """Word, position and token-type embeddings, LayerNorm and dropout."""
 
-    def __init__(self, config: SpanBertConfig):
+    def __init__(self, config):
         super().__init__()
         self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
         self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)

@@ -19,6 +19,7 @@ from .heads_spanbert import (
     share_of_update,
     summed_cross_entropy,
     target_sums,
+    vocabulary_loss_sum,
 )
 from .outputs_spanbert import SpanBertModelOutput
 
@@ -86,32 +87,6 @@ def boundary_states(outputs: SpanBertModelOutput) -> torch.Tensor:
         `(batch, seq_len, hidden)`.
     """
     return outputs.last_hidden_state if outputs.inner_hidden_state is None else outputs.inner_hidden_state
-
-
-def vocabulary_loss_sum(
-    head: torch.nn.Module,
-    states: torch.Tensor,
-    labels: torch.Tensor,
-    label_positions: torch.Tensor | None,
-    logits: torch.Tensor | None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Summed loss over labelled tokens, from full logits if they are there anyway.
-
-    Args:
-        head: the vocabulary head.
-        states: `(batch, seq_len, hidden)`.
-        labels: `(batch, seq_len)`.
-        label_positions: `(batch, budget)` positions that cover the labels, or `None`.
-        logits: `(batch, seq_len, vocab_size)`, or `None`.
-
-    Returns:
-        The sum, a scalar, and the labels it was taken over, `(targets,)`.
-    """
-    if logits is not None:
-        targets = labels.reshape(-1)
-        return summed_cross_entropy(logits.reshape(-1, logits.shape[-1]), targets), targets
-    selected, targets = select_labelled(states, labels, label_positions)
-    return summed_cross_entropy(head(selected), targets), targets
 
 
 def pretraining_losses(

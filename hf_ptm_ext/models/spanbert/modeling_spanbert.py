@@ -51,6 +51,7 @@ from .heads_spanbert import (
     select_labelled,
     span_extraction_loss,
     target_sums,
+    vocabulary_loss_sum,
     with_optional_labels,
 )
 from .inputs_spanbert import (
@@ -67,7 +68,6 @@ from .losses_spanbert import (
     check_targets,
     pretraining_losses,
     pretraining_sums,
-    vocabulary_loss_sum,
 )
 from .outputs_spanbert import SpanBertForPreTrainingOutput, SpanBertModelOutput
 

@@ -122,25 +122,31 @@ def is_plain_linear(module: nn.Module) -> bool:
 
 
 class UniLMSelfAttention(nn.Module):
-    """Multi-head self-attention with separate query, key and value parameters, fused at run time where exact."""
+    """Multi-head self-attention with separate query, key and value parameters, fused at run time where exact.
 
-    def __init__(self, config, layer_idx: int):
+    Args:
+        config: the configuration.
+        layer_idx: number of the layer.
+        hidden_size: width of the states (default: `config.hidden_size`).
+        num_attention_heads: number of heads (default: `config.num_attention_heads`).
+    """
+
+    def __init__(self, config, layer_idx: int, hidden_size: int | None = None, num_attention_heads: int | None = None):
         super().__init__()
-        if config.hidden_size % config.num_attention_heads:
-            raise ValueError(
-                f"`hidden_size` must be a multiple of `num_attention_heads`, got {config.hidden_size} and "
-                f"{config.num_attention_heads}."
-            )
+        width = config.hidden_size if hidden_size is None else hidden_size
+        heads = config.num_attention_heads if num_attention_heads is None else num_attention_heads
+        if width % heads:
+            raise ValueError(f"`hidden_size` must be a multiple of `num_attention_heads`, got {width} and {heads}.")
         self.config = config
         self.layer_idx = layer_idx
-        self.num_attention_heads = config.num_attention_heads
-        self.attention_head_size = config.hidden_size // config.num_attention_heads
+        self.num_attention_heads = heads
+        self.attention_head_size = width // heads
         self.scaling = self.attention_head_size**-0.5
         self.is_causal = False
 
-        self.query = nn.Linear(config.hidden_size, config.hidden_size)
-        self.key = nn.Linear(config.hidden_size, config.hidden_size)
-        self.value = nn.Linear(config.hidden_size, config.hidden_size)
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width)
+        self.value = nn.Linear(width, width)
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
 
     def project(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -196,12 +202,19 @@ class UniLMSelfAttention(nn.Module):
 
 
 class UniLMSelfOutput(nn.Module):
-    """Projection, dropout, residual and LayerNorm after attention or after the feed-forward expansion."""
+    """Projection, dropout, residual and LayerNorm after attention or after the feed-forward expansion.
 
-    def __init__(self, config, input_size: int):
+    Args:
+        config: the configuration.
+        input_size: width of what is projected.
+        hidden_size: width of the states (default: `config.hidden_size`).
+    """
+
+    def __init__(self, config, input_size: int, hidden_size: int | None = None):
         super().__init__()
-        self.dense = nn.Linear(input_size, config.hidden_size)
-        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        width = config.hidden_size if hidden_size is None else hidden_size
+        self.dense = nn.Linear(input_size, width)
+        self.LayerNorm = nn.LayerNorm(width, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(self, hidden_states: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
