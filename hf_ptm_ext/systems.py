@@ -83,6 +83,16 @@ SYSTEMS = (
         link="https://arxiv.org/abs/1905.02450",
     ),
     System(
+        name="ERNIE-THU",
+        family="ernie_thu",
+        models=("hf_ptm_ext.ErnieThuForPreTraining",),
+        collators=(f"{_COLLATORS}.DataCollatorForMaskedLanguageModeling",),
+        objectives=("mlm", "nsp", "entity"),
+        trainers=(_TRAINER,),
+        paper="ERNIE: Enhanced Language Representation with Informative Entities",
+        link="https://arxiv.org/abs/1905.07129",
+    ),
+    System(
         name="BERT masked language model",
         family=None,
         models=(),

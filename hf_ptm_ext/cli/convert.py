@@ -10,11 +10,12 @@ from . import COMMANDS
 
 # family -> module that converts it
 FAMILIES = {
+    "ernie_thu": "hf_ptm_ext.conversion.ernie_thu",
     "mass_nmt": "hf_ptm_ext.conversion.mass_nmt",
     "spanbert": "hf_ptm_ext.conversion.spanbert",
     "unilm": "hf_ptm_ext.conversion.unilm",
 }
-CONFIG_NAMES = ("config.json", "bert_config.json")
+CONFIG_NAMES = ("config.json", "bert_config.json", "ernie_config.json")
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 

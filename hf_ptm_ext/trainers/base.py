@@ -62,7 +62,8 @@ class PtmTrainer(Trainer):
 
     Any model whose output has fields named `<term>_loss` gets each of them logged as the mean over the updates since
     the last log. A model whose `forward` takes `target_counts` is told how many targets each of its label columns has
-    over all micro-batches of an update, so that every term is a mean over the update, whatever the row lengths.
+    over all micro-batches of an update, so that every term is a mean over the update, whatever the row lengths; a model
+    with `count_targets(batch)` counts them itself.
 
     Args:
         args: as `transformers.Trainer`.
@@ -75,6 +76,7 @@ class PtmTrainer(Trainer):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         model = self.accelerator.unwrap_model(self.model)
+        self._count_targets_of = getattr(model, "count_targets", self._count_labels)
         self._takes_target_counts = "target_counts" in inspect.signature(model.forward).parameters
         self._target_counts: dict[str, torch.Tensor] = {}
         self._term_sums: dict[str, torch.Tensor] = {}
@@ -101,11 +103,15 @@ class PtmTrainer(Trainer):
 
     def _count_targets(self, batches: list[dict[str, Any]], device: torch.device) -> dict[str, torch.Tensor]:
         """Number of targets per label column other than `labels`, over all micro-batches and processes."""
-        columns = [name for name in self.target_columns if batches and name in batches[0]]
-        counts = {name: sum((batch[name] != -100).sum() for batch in batches).to(device) for name in columns}
+        each = [self._count_targets_of(batch) for batch in batches]
+        counts = {name: sum(numbers[name] for numbers in each).to(device) for name in (each[0] if each else ())}
         if self.args.average_tokens_across_devices and self.args.world_size > 1:
             counts = {name: self.accelerator.reduce(count, reduction="sum") for name, count in counts.items()}
         return counts
+
+    def _count_labels(self, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """Entries of each of the `target_columns` that are not -100."""
+        return {name: (batch[name] != -100).sum() for name in self.target_columns if name in batch}
 
     def compute_loss(
         self,

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from .family import LENGTHS, FamilyCase, Head, assert_same, prediction
+from .family import LENGTHS, FamilyCase, Head, assert_same, prediction, trained
 
 
 class AttentionChecks(FamilyCase):
@@ -118,7 +118,7 @@ class AttentionChecks(FamilyCase):
                 model.zero_grad()
                 loss = model(**batch).loss
                 loss.backward()
-                gradients.append({name: value.grad for name, value in model.named_parameters()} | {"loss": loss})
+                gradients.append({name: value.grad for name, value in trained(model).items()} | {"loss": loss})
             for name, gradient in gradients[0].items():
                 other = gradients[1][name]
                 assert (gradient is None) == (other is None), name
@@ -250,7 +250,7 @@ def assert_gradients_equal(
     model: torch.nn.Module, first: torch.Tensor, second: torch.Tensor, tolerance: float, name: str = ""
 ) -> None:
     """Two losses of one model have the same gradient in every parameter."""
-    parameters = dict(model.named_parameters())
+    parameters = trained(model)
     gradients = [
         torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, retain_graph=True)
         for loss in (first, second)

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from .family import FamilyCase, Head, assert_same, assert_same_outputs
+from .family import FamilyCase, Head, assert_same, assert_same_outputs, trained
 
 
 class EmbeddingChecks(FamilyCase):
@@ -57,7 +57,7 @@ class EmbeddingChecks(FamilyCase):
             decoder.weight is not model.get_input_embeddings().weight for decoder in self.decoders(model).values()
         )
         model(**self.labelled(vocabulary_head)).loss.backward()
-        for name, value in model.named_parameters():
+        for name, value in trained(model).items():
             assert value.grad is not None, f"{name} is in the checkpoint but in no forward"
         model.save_pretrained(tmp_path)
         loaded, info = vocabulary_head.cls.from_pretrained(tmp_path, output_loading_info=True)

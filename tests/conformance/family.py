@@ -28,6 +28,7 @@ class Head:
         task_type: PEFT's name of the task, if it has one.
         config: configuration that the head's checks need.
         also: further auto classes that it serves.
+        variant: whether the auto class gives it for its own checkpoints alone, beside the class of all others.
     """
 
     cls: type
@@ -38,6 +39,7 @@ class Head:
     task_type: str | None = None
     config: dict[str, Any] = field(default_factory=dict)
     also: tuple[str, ...] = ()
+    variant: bool = False
 
     @property
     def packs(self) -> bool:
@@ -97,6 +99,8 @@ class FamilyCase:
     embeddings_name = "embeddings.word_embeddings"
     # Heads whose checks of training run in the second tier, for families whose copies of them are another family's.
     second_tier_heads: tuple[type, ...] = ()
+    # Parameters that a head freezes, since nothing that it predicts depends on them: names with `bert.` in front.
+    frozen: frozenset[str] = frozenset()
     # Columns without which no head of the family makes a loss, labels aside.
     needed_inputs: tuple[str, ...] = ("input_ids", "attention_mask")
 
@@ -223,6 +227,11 @@ class FamilyCase:
     def label_positions(labels: torch.Tensor, budget: int) -> torch.Tensor:
         """`(batch, budget)`: labelled positions first, then unlabelled ones."""
         return (labels == -100).to(torch.uint8).sort(dim=1, stable=True).indices[:, :budget]
+
+
+def trained(model: Any) -> dict[str, torch.nn.Parameter]:
+    """Parameters that are not frozen, by name."""
+    return {name: value for name, value in model.named_parameters() if value.requires_grad}
 
 
 def prediction(head: Head, outputs: Any) -> torch.Tensor:

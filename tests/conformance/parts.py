@@ -34,6 +34,10 @@ class PeftChecks(FamilyCase):
         config = LoraConfig(task_type=head.task_type, r=2, lora_alpha=8, target_modules=["query", "value"])
         return get_peft_model(model or self.model(head), config)
 
+    def attentions(self, config: Any) -> int:
+        """Number of modules with a `query` and a `value`."""
+        return config.num_hidden_layers
+
     def train(self, model: nn.Module, batch: dict[str, torch.Tensor], steps: int = 2) -> None:
         optimizer = torch.optim.SGD([value for value in model.parameters() if value.requires_grad], lr=0.5)
         for _ in range(steps):
@@ -53,7 +57,7 @@ class PeftChecks(FamilyCase):
         model = self.adapted(peft_head, base)
         self.train(model, batch)
         up = [value for name, value in model.named_parameters() if "lora_B" in name]
-        assert len(up) == 2 * base.config.num_hidden_layers
+        assert len(up) == 2 * self.attentions(base.config)
         assert all(value.abs().sum() > 0 for value in up), "an adapter was bypassed"
         with torch.no_grad():
             after = prediction(peft_head, model(**inputs))
@@ -163,8 +167,13 @@ class RemoteChecks(FamilyCase):
 
         family = next(family for family in FAMILIES if family.model_type == self.config_class.model_type)
         assert family.models == {
-            auto: head.cls.__name__ for head in self.heads for auto in (head.auto_class, *head.also)
+            auto: head.cls.__name__
+            for head in self.heads
+            if not head.variant
+            for auto in (head.auto_class, *head.also)
         }
+        variants = {(head.auto_class, head.cls.__name__) for head in self.heads if head.variant}
+        assert set(family.model_classes()) == {*family.models.items(), *variants}
         assert family.config == self.config_class.__name__
         expected = {name: f"modeling_{family.model_type}.{cls}" for name, cls in family.models.items()}
         expected["AutoConfig"] = f"configuration_{family.model_type}.{family.config}"
@@ -175,13 +184,16 @@ class RemoteChecks(FamilyCase):
 
         for head in self.heads:
             config = self.config(head)
+            if head.variant:
+                config.architectures = [head.cls.__name__]
             for auto_class in (head.auto_class, *head.also):
                 assert type(getattr(transformers, auto_class).from_config(config)) is head.cls
 
     def test_checkpoints_carry_all_code(self, head: Head, tmp_path: Path) -> None:
         self.model(head).save_pretrained(tmp_path)
         stored = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))["auto_map"]
-        assert stored == head.cls._auto_map
+        own = {head.auto_class: f"{head.cls.__module__.rpartition('.')[2]}.{head.cls.__name__}"}
+        assert stored == {**head.cls._auto_map, **(own if head.variant else {})}
         for path in tmp_path.glob("*.py"):
             for name in re.findall(r"^\s*from\s+\.(\S+)\s+import", path.read_text(encoding="utf-8"), re.MULTILINE):
                 assert (tmp_path / f"{name}.py").is_file(), f"{path.name} needs {name}.py"
@@ -203,6 +215,7 @@ class RemoteChecks(FamilyCase):
             torch.save(case, folder / "case.pt")
             autos = {"auto_class": head.auto_class, "also": head.also}
             jobs.append({"folder": str(folder), **autos, "class": head.cls.__name__})
+            jobs[-1]["variant"] = head.variant
         (tmp_path / "jobs.json").write_text(json.dumps({"package": "hf_ptm_ext", "heads": jobs}), encoding="utf-8")
         result = subprocess.run(
             [sys.executable, str(FRESH_PROCESS), str(tmp_path)],

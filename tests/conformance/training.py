@@ -4,16 +4,15 @@ import pytest
 import torch
 
 from .attention import assert_gradients_equal
-from .family import FamilyCase, Head, assert_same
+from .family import FamilyCase, Head, assert_same, trained
 
 
 class TrainingChecks(FamilyCase):
     def test_every_parameter_gets_a_gradient(self, loss_head: Head) -> None:
         model = self.model(loss_head).train()
         model(**self.labelled(loss_head)).loss.backward()
-        without = [
-            name for name, value in model.named_parameters() if value.grad is None or not value.grad.abs().sum() > 0
-        ]
+        assert set(dict(model.named_parameters())) - set(trained(model)) == self.frozen
+        without = [name for name, value in trained(model).items() if value.grad is None or not value.grad.any()]
         # Without an effect on the loss by construction: a constant added to all scores of a softmax over positions,
         # choices or keys.
         allowed = {"qa_outputs.bias", "classifier.bias"} if loss_head.kind in ("span", "choice") else set()
@@ -35,7 +34,7 @@ class TrainingChecks(FamilyCase):
         assert loss.dtype == torch.float32
         torch.testing.assert_close(loss, expected, rtol=0.05, atol=0.05)
         loss.backward()
-        assert all(torch.isfinite(value.grad).all() for value in model.parameters())
+        assert all(torch.isfinite(value.grad).all() for value in trained(model).values())
 
     @pytest.mark.parametrize("reentrant", [True, False])
     def test_gradient_checkpointing_changes_nothing(self, loss_head: Head, reentrant: bool) -> None:
@@ -53,7 +52,7 @@ class TrainingChecks(FamilyCase):
                 torch.manual_seed(0)
                 loss = model(**batch).loss
                 loss.backward()
-                results.append({"loss": loss, **{name: value.grad for name, value in model.named_parameters()}})
+                results.append({"loss": loss, **{name: value.grad for name, value in trained(model).items()}})
             for name, value in results[0].items():
                 assert_same(results[1][name], value, 1e-6, name)
             model.activation_checkpointing_disable()
@@ -96,7 +95,7 @@ class TrainingChecks(FamilyCase):
             loss = model.train(training)(**batch).loss
             assert loss == 0
             loss.backward()
-            for name, value in model.named_parameters():
+            for name, value in trained(model).items():
                 assert value.grad is not None, f"{name}: distributed training would wait for it"
                 assert not value.grad.any(), name
                 value.grad = None
@@ -142,7 +141,7 @@ class TrainingChecks(FamilyCase):
             model = vocabulary_head.cls(self.config(vocabulary_head)).train()
         loss = model(**{name: value.to("meta") for name, value in batch.items()}).loss
         loss.backward()
-        assert all(value.grad is not None for value in model.parameters())
+        assert all(value.grad is not None for value in trained(model).values())
 
     # ---- denominators ----
 

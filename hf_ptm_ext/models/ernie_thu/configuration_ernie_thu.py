@@ -162,6 +162,8 @@ class ErnieThuConfig(PreTrainedConfig):
         # The original's list under the original's name, which the base class would take for attention kinds.
         original_types = kwargs.pop("layer_types", None)
         super().__post_init__(**kwargs)
+        # Where an auto class has two of our classes to choose from, upstream walks through this list.
+        self.architectures = self.architectures or []
         if self.fusion_layer_types is None:
             self.fusion_layer_types = original_types
         self.fusion_layer_types = complete_layer_types(self.fusion_layer_types, self.num_hidden_layers)

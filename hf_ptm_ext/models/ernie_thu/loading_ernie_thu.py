@@ -3,6 +3,7 @@
 
 import logging
 import pickle
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -66,6 +67,8 @@ class ErnieThuLoading:
         _prediction_heads: heads whose fresh initialisation makes predictions noise: state-dict prefix -> what it is.
         _layer_stacks: lists of layers in the base model's state dict (default BERT's).
         _input_parts: what stands before them there (default BERT's embeddings).
+        _added_parts: what the family adds to the encoder that its training starts from, which that encoder's files
+            lack whole: pattern found in the names of its weights -> what it is.
     """
 
     _auto_map: dict[str, str] = {}
@@ -74,6 +77,7 @@ class ErnieThuLoading:
     _prediction_heads: dict[str, str] = {}
     _layer_stacks: tuple[str, ...] = ("encoder.layer",)
     _input_parts: tuple[str, ...] = ("embeddings.",)
+    _added_parts: dict[str, str] = {}
     _fresh_heads: tuple[str, ...] = ()
 
     @classmethod
@@ -124,6 +128,15 @@ class ErnieThuLoading:
                 f"Convert it (`hf-ptm-ext convert {self.config.model_type}`) or pass `key_mapping={{pattern: "
                 "replacement}` for its prefix."
             )
+        for pattern, what in self._added_parts.items():
+            part = {name for name, _ in self.named_parameters() if re.search(pattern, name)}
+            if part and part <= missing:
+                missing = missing - part
+                logger.warning(
+                    f"{type(self).__name__}: {source} has no {what} ({len(part)} weights, `{min(part)}`, ...), so it "
+                    "was initialised at random: that is where pre-training or fine-tuning begins, not a trained "
+                    f"{self.config.model_type} model."
+                )
         self._warn_of_missing_encoder_weights(missing, prefix, source)
         self._fresh_heads = tuple(
             head for head in self._prediction_heads if any(name.startswith(f"{head}.") for name in missing)

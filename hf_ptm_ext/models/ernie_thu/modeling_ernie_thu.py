@@ -23,7 +23,6 @@ import torch
 from torch import nn
 from transformers import initialization as init
 from transformers.modeling_utils import PreTrainedModel
-from transformers.utils import logging
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
@@ -74,8 +73,6 @@ from .outputs_ernie_thu import (
     ErnieThuSequenceClassifierOutput,
     ErnieThuTokenClassifierOutput,
 )
-
-logger = logging.get_logger(__name__)
 
 # The two streams of one layer, and the two attentions, are recorded together.
 STREAMS = ("hidden_states", "attentions")
@@ -138,6 +135,8 @@ class ErnieThuPreTrainedModel(ErnieThuKnowledge, ErnieThuLoading, PreTrainedMode
         r"LayerNorm_ent\.beta$": "LayerNorm_ent.bias",
     }
 
+    _added_parts = {r"encoder\.layer\.\d+\..*_ent\.": "entity side"}
+
     def post_init(self) -> None:
         """As upstream; what no output depends on is frozen."""
         super().post_init()
@@ -178,20 +177,6 @@ class ErnieThuPreTrainedModel(ErnieThuKnowledge, ErnieThuLoading, PreTrainedMode
         super()._init_weights(module)
         if isinstance(module, ErnieThuLMPredictionHead):
             init.zeros_(module.bias)
-
-    def _check_loading(self, missing: set[str], unexpected: set[str], source: Any) -> None:
-        """As in `ErnieThuLoading`; a file without any entity weight is a BERT, from which training begins."""
-        entity_side = {
-            name for name, _ in self.named_parameters() if "_ent." in name and ".encoder.layer." in f".{name}"
-        }
-        if entity_side and missing >= entity_side:
-            missing = missing - entity_side
-            logger.warning(
-                f"{type(self).__name__}: {source} has no entity side ({len(entity_side)} weights, "
-                "`encoder.layer.*_ent.*`), so it was initialised at random: a BERT to pre-train with entities, or to "
-                "fine-tune with them from there."
-            )
-        super()._check_loading(missing, unexpected, source)
 
     def encode(self, *inputs: torch.Tensor | None, **kwargs: Any) -> ErnieThuModelOutput:
         """Run a head's encoder.
@@ -533,6 +518,25 @@ class ErnieThuForPreTraining(ErnieThuWithVocabularyHead):
         }
         losses = pretraining_losses(self, states, logits, targets, num_items_in_batch, target_counts)
         return ErnieThuForPreTrainingOutput(**losses, **logits, **recorded(outputs))
+
+    @staticmethod
+    def count_targets(batch: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """Number of targets of the terms other than that of the tokens, for `target_counts` of `forward`.
+
+        Args:
+            batch: arguments of `forward`.
+
+        Returns:
+            Counts under `"next_sentence_label"` and `"entity_labels"`, as far as the batch has them.
+        """
+        counts = {}
+        if batch.get("next_sentence_label") is not None:
+            counts["next_sentence_label"] = (batch["next_sentence_label"] != -100).sum()
+        if batch.get("entity_labels") is not None:
+            given = any(batch.get(name) is not None for name in ("entity_candidates", "entity_candidate_embeds"))
+            # Ids have a 0 for no entity, indices a 0 for the first candidate.
+            counts["entity_labels"] = (batch["entity_labels"] > (-1 if given else 0)).sum()
+        return counts
 
     @torch.no_grad()
     def evaluation_sums(
