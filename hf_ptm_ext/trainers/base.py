@@ -62,8 +62,8 @@ class PtmTrainer(Trainer):
 
     Any model whose output has fields named `<term>_loss` gets each of them logged as the mean over the updates since
     the last log. A model whose `forward` takes `target_counts` is told how many targets each of its label columns has
-    over all micro-batches of an update, so that every term is a mean over the update, whatever the row lengths; a model
-    with `count_targets(batch)` counts them itself.
+    over all micro-batches of an update, so that every term is a mean over the update, whatever the row lengths; a
+    model with `count_targets(batch)` counts them itself.
 
     Args:
         args: as `transformers.Trainer`.
