@@ -12,7 +12,7 @@ def naive(triples, known, entities, table):
     true = {tuple(row) for row in [*known.tolist(), *triples.tolist()]}
     for asked in (2, 0):
         for row in triples.tolist():
-            answers = [e for e in range(entities) if tuple([*row[:asked], e, *row[asked + 1 :]]) in true]
+            answers = [e for e in range(entities) if (*row[:asked], e, *row[asked + 1 :]) in true]
             rest = [e for e in range(entities) if e == row[asked] or e not in answers]
             mine = table[asked][row[2 - asked], row[1], row[asked]]
             distances = [table[asked][row[2 - asked], row[1], e] for e in rest]
