@@ -73,6 +73,11 @@ class PtmSeq2SeqTrainer(ResumableTrainer, Seq2SeqTrainer):
         with self._evaluation_collator():
             return super().get_test_dataloader(test_dataset)
 
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        """As upstream; rows that fill the last batch of several processes are dropped again, so each counts once."""
+        self.gather_function = self.accelerator.gather_for_metrics
+        return super().evaluation_loop(*args, **kwargs)
+
     def prediction_step(
         self,
         model: nn.Module,

@@ -17,7 +17,7 @@ from hf_ptm_ext.cli.seq2seq_decoding import RepeatedNgramProcessor
 from hf_ptm_ext.hub import validate_model_card
 from hf_ptm_ext.metrics import Rouge
 from hf_ptm_ext.resources import resource_folder
-from tests.cli.jobs import TINY, read_metrics
+from tests.cli.jobs import TINY, read_metrics, run_process
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 PAIRS = FIXTURES / "scitldr_64.jsonl"
@@ -347,3 +347,19 @@ def test_unilm_overfits_32_real_pairs_token_by_token(tmp_path):
     assert sum(exact) == 32
     metrics = read_metrics(folder)
     assert metrics["eval_rouge2"] > 0.95 > metrics["baseline_eval_rouge2"]
+
+
+@pytest.mark.slow
+def test_two_processes_write_the_texts_of_one_each_row_once(tmp_path):
+    small = {"max_train_rows": 7, "max_eval_rows": 7, "save_strategy": "no", "per_device_eval_batch_size": 2}
+    small |= {"max_source_length": 24, "max_target_length": 16}
+    config = f"{TINY.replace('hidden_size=32', 'hidden_size=64')},hidden_dropout_prob=0.0"
+    finetune(tmp_path / "base", **small, max_steps=200, learning_rate=5e-3, config_overrides=config)
+    known = predictions(tmp_path / "base")
+    assert len({row["prediction"] for row in known}) > 3, "texts that tell their rows apart"
+    values = {"model_name_or_path": tmp_path / "base", "config_overrides": None, "max_steps": 1}
+    words = flags(**small, **values, output_dir=tmp_path / "two", learning_rate=1e-12)
+    launch = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1"]
+    launch += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "29614"]
+    run_process(sys.executable, *launch, "scripts/run_seq2seq.py", *words, MASTER_ADDR="127.0.0.1")
+    assert predictions(tmp_path / "two") == known
