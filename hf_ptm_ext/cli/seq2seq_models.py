@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, DataCollatorForSeq2Seq, PreTrainedConfig
 
 from ..collators import DataCollatorForUniLMGeneration, DataCollatorForUniLMSeq2Seq
@@ -81,6 +82,8 @@ def load_model(model: Seq2SeqModelArguments, tokenizer: Any) -> Any:
     with naming_damaged_weights(model.model_name_or_path):
         return cls.from_pretrained(
             model.model_name_or_path,
+            # Trained weights are float32 whatever the file stores: updates are lost in half precision.
+            dtype=torch.float32,
             **source,
             **attention(model),
             **special_tokens(model_type or "", tokenizer),

@@ -178,6 +178,15 @@ def test_a_converted_bert_is_fine_tuned_and_a_plain_one_refused_with_the_command
     assert (config["hidden_dropout_prob"], config["label_smoothing"]) == (0.0, 0.1)
 
 
+def test_half_precision_files_are_trained_in_single_precision(finished, tmp_path):
+    base, folder = tmp_path / "half", tmp_path / "out"
+    AutoModelForSeq2SeqLM.from_pretrained(finished).half().save_pretrained(base)
+    AutoTokenizer.from_pretrained(finished).save_pretrained(base)
+    finetune(folder, model_name_or_path=base, config_overrides=None, max_steps=1, validation_file=None)
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+    assert {value.dtype for value in model.state_dict().values()} == {torch.float32}
+
+
 # ---- resume ----
 
 
