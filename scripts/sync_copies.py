@@ -58,6 +58,7 @@ EXTRACTS = {
         "Losses over labelled targets alone: a sum divided by a count, the caller's `num_items_in_batch` if given.",
         ("mass", "mass_nmt"),
     ),
+    "matcher": {"ernie_thu": "ErnieThu"},
 }
 HEADER = "# Generated from models/canonical/{stem}_canonical.py by scripts/sync_copies.py; change that file.\n"
 

@@ -1,0 +1,192 @@
+"""Find which of many names occur in a text: exact, leftmost, longest, without overlap, in characters.
+
+Going from left to right, the longest name that begins at the first place where any begins is taken, and the search
+goes on behind it. With `whole_words` a name counts only where it cuts no word: "art" is not found in "party". Scripts
+that are written without spaces (Chinese, Japanese, Thai, ...) have no words in this sense, so 巴黎 is found anywhere.
+
+The search runs in `ahocorasick-rs` (Aho and Corasick 1975) where that package is installed, else in Python; both find
+the same.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+try:
+    import ahocorasick_rs
+except ImportError:  # optional: the search in Python finds the same
+    ahocorasick_rs = None
+
+BACKENDS = ("auto", "rust", "python")
+# Thai to Khmer, and everything East Asian: characters that are a word, or part of one, without spaces around it.
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u312f\u31a0-\ua4cf\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+)
+_LETTER = re.compile(rf"[^\W{_UNSPACED}]")
+_PREFIX = 4
+
+Match = tuple[int, int, int]
+
+
+def fold_case(text: str) -> str:
+    """Lower-case a text without changing its length, so that places in it stay places in the original.
+
+    Args:
+        text: any text.
+
+    Returns:
+        The text; characters whose lower case is longer stay as they are.
+
+    Example:
+        >>> fold_case("İzmir ΟΔΟΣ")
+        'İzmir οδοσ'
+    """
+    if text.isascii():
+        return text.lower()
+    return "".join(lower if len(lower := char.lower()) == 1 else char for char in text)
+
+
+class CanonicalMatcher:
+    """Searches texts for names.
+
+    Args:
+        names: the names, not empty; of equal ones the first counts.
+        ignore_case: whether upper and lower case are the same.
+        whole_words: whether a name must not begin or end inside a word.
+        backend: "auto" (the package if it is installed), "rust" or "python".
+
+    Raises:
+        ImportError: `backend="rust"` without the package.
+        TypeError: a name is not text.
+        ValueError: a name is empty, or `backend` is none of the three.
+
+    Example:
+        >>> matcher = CanonicalMatcher(["New York", "New York Times", "巴黎"])
+        >>> matcher.find("the New York Times, New Yorkers, 我在巴黎")
+        [(4, 18, 1), (35, 37, 2)]
+    """
+
+    def __init__(
+        self, names: Iterable[str], *, ignore_case: bool = False, whole_words: bool = True, backend: str = "auto"
+    ):
+        if backend not in BACKENDS:
+            raise ValueError(f"`backend` must be one of {BACKENDS}, got {backend!r}.")
+        if backend == "rust" and ahocorasick_rs is None:
+            raise ImportError("`backend='rust'` needs ahocorasick-rs: `pip install ahocorasick-rs`, or take 'auto'.")
+        self.ignore_case = ignore_case
+        self.whole_words = whole_words
+        self.backend = "python" if backend == "auto" and ahocorasick_rs is None else backend.replace("auto", "rust")
+        self._numbers: dict[str, int] = {}
+        for number, name in enumerate(names):
+            if not isinstance(name, str):
+                raise TypeError(f"`names` must be texts, got {name!r}.")
+            if not name:
+                raise ValueError(f"`names` must not be empty, got '' as number {number}. Remove it.")
+            self._numbers.setdefault(fold_case(name) if ignore_case else name, number)
+        self._index: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the index, which is built again where it is used."""
+        return {**self.__dict__, "_index": None}
+
+    def __len__(self) -> int:
+        """Number of different names."""
+        return len(self._numbers)
+
+    def find(self, text: str) -> list[Match]:
+        """Search one text.
+
+        Args:
+            text: any text.
+
+        Returns:
+            (begin, end, number of the name) from left to right, in characters, end exclusive.
+        """
+        return self.find_all([text])[0]
+
+    def find_all(self, texts: Sequence[str]) -> list[list[Match]]:
+        """Search many texts.
+
+        Args:
+            texts: any texts.
+
+        Returns:
+            The matches of each, as `find` gives them.
+        """
+        if not self._numbers:
+            return [[] for _ in texts]
+        if self._index is None:
+            self._index = self._build_rust() if self.backend == "rust" else self._build_python()
+        if self.ignore_case:
+            texts = [fold_case(text) for text in texts]
+        if self.backend == "python":
+            return [self._find_in_python(text) for text in texts]
+        return [self._find_in_rust(text) for text in texts]
+
+    # ---- with the package ----
+
+    def _build_rust(self) -> tuple[Any, list[int]]:
+        kinds = ahocorasick_rs.MatchKind
+        kind = kinds.Standard if self.whole_words else kinds.LeftmostLongest
+        return ahocorasick_rs.AhoCorasick(list(self._numbers), matchkind=kind), list(self._numbers.values())
+
+    def _find_in_rust(self, text: str) -> list[Match]:
+        index, numbers = self._index
+        if not self.whole_words:
+            return [(begin, end, numbers[name]) for name, begin, end in index.find_matches_as_indexes(text)]
+        size = len(text)
+        letter = _LETTER.match
+        whole = [
+            (begin, -end, name)
+            for name, begin, end in index.find_matches_as_indexes(text, overlapping=True)
+            if (begin == 0 or not letter(text, begin - 1) or not letter(text, begin))
+            and (end == size or not letter(text, end) or not letter(text, end - 1))
+        ]
+        if len(whole) > 1:
+            whole.sort()
+        matches, behind = [], 0
+        for begin, negative, name in whole:
+            if begin >= behind:
+                behind = -negative
+                matches.append((begin, behind, numbers[name]))
+        return matches
+
+    # ---- without it ----
+
+    def _build_python(self) -> dict[str, list[int]]:
+        """The lengths of the names that begin with the same few characters, longest first."""
+        lengths: dict[str, set[int]] = {}
+        for name in self._numbers:
+            lengths.setdefault(name[:_PREFIX], set()).add(len(name))
+        return {prefix: sorted(sizes, reverse=True) for prefix, sizes in lengths.items()}
+
+    def _find_in_python(self, text: str) -> list[Match]:
+        matches, behind = [], 0
+        for begin in self._beginnings(text):
+            if begin < behind:
+                continue
+            end, number = self._longest_at(text, begin)
+            if end > begin:
+                matches.append((begin, end, number))
+                behind = end
+        return matches
+
+    def _beginnings(self, text: str) -> Iterable[int]:
+        if not self.whole_words:
+            return range(len(text))
+        letters = [_LETTER.match(char) is not None for char in text]
+        return (i for i in range(len(text)) if i == 0 or not letters[i - 1] or not letters[i])
+
+    def _longest_at(self, text: str, begin: int) -> tuple[int, int]:
+        """End and number of the longest name at a place; (begin, -1) if there is none."""
+        for size in range(min(_PREFIX, len(text) - begin), 0, -1):
+            for length in self._index.get(text[begin : begin + size], ()):
+                end = begin + length
+                number = self._numbers.get(text[begin:end])
+                if number is not None and (not self.whole_words or self._ends_whole(text, end)):
+                    return end, number
+        return begin, -1
+
+    @staticmethod
+    def _ends_whole(text: str, end: int) -> bool:
+        return end == len(text) or not _LETTER.match(text, end) or not _LETTER.match(text, end - 1)
