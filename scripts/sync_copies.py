@@ -29,6 +29,7 @@ COPIES = {
         "mass_nmt": "MassNmt",
         "ernie_thu": "ErnieThu",
     },
+    "matcher": {"ernie_thu": "ErnieThu"},
 }
 # For families with a block of their own, parts of a canonical file:
 # stem of the copy -> canonical file stem, its top-level names in order, docstring, families.
@@ -58,7 +59,6 @@ EXTRACTS = {
         "Losses over labelled targets alone: a sum divided by a count, the caller's `num_items_in_batch` if given.",
         ("mass", "mass_nmt"),
     ),
-    "matcher": {"ernie_thu": "ErnieThu"},
 }
 HEADER = "# Generated from models/canonical/{stem}_canonical.py by scripts/sync_copies.py; change that file.\n"
 

@@ -400,7 +400,27 @@ class EntityVocabulary:
         found = [] if self._texts is None else self._texts.find(text)
         return int(self._id_rows[found[0]]) if found else 0
 
-    def id_of(self, row: int) -> ExternalId | None:
+    def ids_of(self, rows: Iterable[int]) -> list[str | None]:
+        """Name the external ids of many rows.
+
+        Args:
+            rows: entity ids of ours.
+
+        Returns:
+            The external ids as texts; `None` for row 0 and rows without an id.
+
+        Raises:
+            IndexError: the table has no such row.
+        """
+        wanted = np.fromiter(rows, dtype=np.int64)
+        if len(wanted):
+            self._check_row(int(wanted.min()))
+            self._check_row(int(wanted.max()))
+        places = np.full(self.num_rows, -1, dtype=np.int64)
+        places[self._id_rows] = np.arange(len(self._id_rows))
+        return [self._id_at(int(place)) for place in places[wanted]]
+
+    def id_of(self, row: int) -> str | None:
         """Name the external id of a row.
 
         Args:
@@ -412,13 +432,14 @@ class EntityVocabulary:
         Raises:
             IndexError: the table has no such row.
         """
-        self._check_row(row)
-        place = np.flatnonzero(self._id_rows == row)
-        if not len(place):
+        return self.ids_of([row])[0]
+
+    def _id_at(self, place: int) -> str | None:
+        if place < 0:
             return None
         if self._numbers is not None:
-            return f"{self.id_prefix or ''}{int(self._numbers[place[0]])}"
-        return None if self._texts is None else self._texts[int(place[0])]
+            return f"{self.id_prefix or ''}{int(self._numbers[place])}"
+        return None if self._texts is None else self._texts[place]
 
     def title_of(self, row: int) -> str | None:
         """Name an entity.

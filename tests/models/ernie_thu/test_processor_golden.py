@@ -1,0 +1,106 @@
+"""The reference's alignment (thunlp/ERNIE), example by example."""
+
+import pytest
+
+from hf_ptm_ext.data.entity_records import processor_arguments
+
+FIELDS = ("input_ids", "attention_mask", "token_type_ids", "entity_mask")
+
+
+def of_kind(golden, *kinds):
+    found = [example for example in golden["examples"] if example["kind"] in kinds]
+    assert found
+    return found
+
+
+def test_plain_texts(reference, golden):
+    for example in of_kind(golden, "plain"):
+        inputs = reference(example["text"], entities=example["annotations"], add_special_tokens=False)
+        assert reference.tokenizer.convert_ids_to_tokens(inputs["input_ids"]) == example["tokens"]
+        names = [reference.entity_vocab.id_of(entity) or "UNK" for entity in inputs["entity_ids"]]
+        assert names == example["entities"]
+
+
+def test_rows_with_markers(reference, golden):
+    for example in of_kind(golden, "relation_fewrel", "relation_tacred", "typing"):
+        if example.get("rejected"):
+            continue
+        inputs = reference(
+            **processor_arguments(example["input"]),
+            min_score=example["threshold"],
+            padding="max_length",
+            truncation=True,
+            max_length=example["max_seq_length"],
+        )
+        for field in FIELDS:
+            assert inputs[field] == example[field], (example["kind"], field)
+        assert [entity - 1 for entity in inputs["entity_ids"]] == example["entity_ids"]
+
+
+def test_the_record_that_aborts_the_reference_is_an_error_under_the_strict_policies(reference, golden):
+    (example,) = [one for one in of_kind(golden, "relation_fewrel") if one.get("rejected")]
+    arguments = processor_arguments(example["input"])
+    with pytest.raises(ValueError, match="no token begins there"):
+        reference(**arguments, on_dropped_entity="error")
+    report = reference(**arguments, return_entity_report=True)["entity_report"]
+    assert [(one.annotation.id, one.reason) for one in report] == [("Q999", "unknown"), ("Q90", "no_token")]
+
+
+@pytest.mark.parametrize("length", range(3, 22))
+def test_truncation_cuts_tokens_and_entities_in_lockstep(reference, golden, length):
+    for example in of_kind(golden, "relation_tacred", "typing"):
+        arguments = processor_arguments(example["input"])
+        whole = reference(**arguments)
+        cut = reference(**arguments, truncation=True, max_length=length)
+        kept = min(length, len(whole["input_ids"])) - 1
+        assert cut["input_ids"] == [*whole["input_ids"][:kept], reference.tokenizer.sep_token_id]
+        assert cut["entity_ids"] == [*whole["entity_ids"][:kept], 0]
+
+
+def test_the_last_annotation_of_a_place_counts_even_if_it_is_unknown(reference):
+    inputs = reference("paris is", entities=[["Q90", 0, 5, 0.9], ["Q60", 0, 5, 0.8]])
+    assert inputs["entity_ids"] == [0, 5, 0, 0]
+    inputs = reference("paris is", entities=[["Q90", 0, 5, 0.9], ["Q5", 0, 5, 0.8]])
+    assert inputs["entity_ids"] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "attached"),
+    [
+        ("(paris) is", 1, False),
+        ("londoner", 0, True),
+        ("\u200bparis", 0, True),
+        ("\u200bparis", 1, True),
+        ("is\u00a0paris", 3, True),
+        ("is\ufffd paris", 4, True),
+        ("is\ufffdparis", 3, False),
+        ("is paris", 2, False),
+    ],
+)
+def test_a_word_between_spaces_must_start_where_the_annotation_does(reference, text, start, attached):
+    inputs = reference(text, entities=[["Q90", start, start + 1, 0.9]])
+    assert any(inputs["entity_ids"]) is attached
+
+
+def test_a_score_must_be_greater_than_the_threshold(reference):
+    for score, counts in ((0.3, False), (0.31, True)):
+        inputs = reference("paris", entities=[["Q90", 0, 5, score]])
+        assert any(inputs["entity_ids"]) is counts
+
+
+@pytest.mark.parametrize(("length", "kept"), [(6, (2, 1)), (7, (2, 2)), (8, (3, 2)), (9, (4, 2)), (20, (4, 2))])
+def test_pairs_lose_tokens_one_by_one_from_the_longer_text(reference, length, kept):
+    inputs = reference("bob dylan wrote paris", "he is", truncation=True, max_length=length)
+    types = inputs["token_type_ids"]
+    assert (types.count(0) - 2, types.count(1) - 1) == kept
+
+
+def test_bits_of_the_reference_that_a_record_carries():
+    fewrel = {"text": "Paris is in France", "ents": [["Q90", 1, 5, 0.1], ["Q142", 12, 18, 0.1]], "label": "x"}
+    arguments = processor_arguments(fewrel)
+    assert (arguments["head"], arguments["tail"]) == ((0, 5), (12, 18))
+    assert arguments["entities"] == [(0, 5, "Q90"), (12, 18, "Q142")]
+    tacred = {**fewrel, "ann": [["Q142", 12, 18, 0.5]]}
+    assert processor_arguments(tacred)["head"] == (1, 5)
+    with pytest.raises(ValueError, match="two `ents`"):
+        processor_arguments({"text": "Paris", "ents": []})
