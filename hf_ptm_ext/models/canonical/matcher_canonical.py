@@ -182,7 +182,7 @@ class CanonicalMatcher:
         for size in range(min(_PREFIX, len(text) - begin), 0, -1):
             for length in self._index.get(text[begin : begin + size], ()):
                 end = begin + length
-                number = self._numbers.get(text[begin:end])
+                number = self._numbers.get(text[begin:end]) if end <= len(text) else None
                 if number is not None and (not self.whole_words or self._ends_whole(text, end)):
                     return end, number
         return begin, -1
