@@ -33,11 +33,18 @@ _FUNCTIONS = {
     "unilm_beam_search": "hf_ptm_ext.models.unilm.beam_search_unilm",
     "unilm_tokenizer": "hf_ptm_ext.models.unilm.tokenizer_unilm",
 }
+_ENTITIES = {
+    "DictionaryLinker": "hf_ptm_ext.models.ernie_thu.linker_ernie_thu",
+    "EntityTable": "hf_ptm_ext.models.ernie_thu.entity_table_ernie_thu",
+    "EntityVocabulary": "hf_ptm_ext.models.ernie_thu.entity_vocab_ernie_thu",
+}
 # public name -> module that defines it
-_EXPORTS = {**_FUNCTIONS, **dict.fromkeys(_COLLATORS, "hf_ptm_ext.collators")}
+_EXPORTS = {**_FUNCTIONS, **_ENTITIES, **dict.fromkeys(_COLLATORS, "hf_ptm_ext.collators")}
 for _family in FAMILIES:
     _EXPORTS[_family.config] = _family.module("configuration")
     _EXPORTS.update({name: _family.module("modeling") for _, name in _family.model_classes()})
+    if _family.processor is not None:
+        _EXPORTS[_family.processor] = _family.module("processing")
 
 # A public name that is to go -> what replaces it: it works and warns for one minor release, then leaves this table.
 _DEPRECATED: dict[str, str] = {}

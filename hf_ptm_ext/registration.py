@@ -109,6 +109,7 @@ FAMILIES = (
             "AutoModelForMultipleChoice": "ErnieThuForMultipleChoice",
         },
         variants={"AutoModelForSequenceClassification": ("ErnieThuForEntityTyping",)},
+        processor="ErnieThuProcessor",
     ),
 )
 
