@@ -12,6 +12,8 @@ from ..version import __version__
 # sub-command -> (module of this folder, line of help)
 COMMANDS = {
     "pretrain": "pre-train a model on text, from a checkpoint or from scratch",
+    "finetune-relations": "fine-tune an encoder for relation classification, with and without entities",
+    "finetune-typing": "fine-tune an encoder for entity typing, with and without entities",
     "train-entity-vectors": "train entity vectors (TransE) on the triples of a knowledge graph",
     "finetune-seq2seq": "fine-tune a model on pairs of texts, and score what it writes",
     "convert": "turn an original checkpoint into a folder that is ready for the Hub",
@@ -20,7 +22,7 @@ COMMANDS = {
     "systems": "list the systems of this package and what they are made of",
 }
 # These read their own command line, from the raw arguments.
-RAW = ("pretrain", "finetune-seq2seq")
+RAW = ("pretrain", "finetune-seq2seq", "finetune-relations", "finetune-typing")
 
 USER_MISTAKE = 2
 # `main` takes the option out before anything is parsed; the parsers have it for their help.

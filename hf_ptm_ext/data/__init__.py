@@ -2,6 +2,14 @@
 
 from typing import TYPE_CHECKING, Any
 
+from .annotated_text import (
+    Mention,
+    RelationExample,
+    TypingExample,
+    mark_mentions,
+    read_relation_examples,
+    read_typing_examples,
+)
 from .embedded import embedded_corpus, embedded_corpus_path
 from .map_style import pretraining_dataset
 from .packing import BlockPacker, RowPacker, pack_documents, pack_row
@@ -16,6 +24,7 @@ from .splits import document_digest, held_out_split, is_held_out
 from .tokenization import SpecialTokens, encode_batch, encode_documents, special_tokens_of
 from .tokenizer_training import train_wordpiece
 from .triples import NegativeSampler, Triples, read_triples
+from .wordnet import NounLinker
 from .zipped_rows import ZippedRows
 
 if TYPE_CHECKING:
@@ -28,14 +37,18 @@ __all__ = [
     "DocumentSource",
     "FileDocuments",
     "ListDocuments",
+    "Mention",
     "NegativeSampler",
+    "NounLinker",
     "PieceWordIds",
     "PretrainingStream",
+    "RelationExample",
     "RowPacker",
     "SentencePair",
     "SourceTarget",
     "SpecialTokens",
     "Triples",
+    "TypingExample",
     "WordIds",
     "ZippedRows",
     "as_document_source",
@@ -50,14 +63,17 @@ __all__ = [
     "held_out_split",
     "is_held_out",
     "jieba_segmenter",
+    "mark_mentions",
     "next_sentence_pairs",
     "pack_documents",
     "pack_row",
     "pretraining_dataset",
     "question_generation_rows",
     "read_documents",
+    "read_relation_examples",
     "read_source_target",
     "read_triples",
+    "read_typing_examples",
     "special_tokens_of",
     "train_wordpiece",
     "truncate_pair",

@@ -1,0 +1,122 @@
+"""The fine-tuning jobs of knowledge models on real sentences: what they learn, write and refuse."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForMaskedLM
+
+from hf_ptm_ext.cli import main
+from hf_ptm_ext.cli.knowledge_arguments import parse
+from hf_ptm_ext.cli.knowledge_tasks import RelationTask, TypingTask
+from hf_ptm_ext.data import read_relation_examples, read_typing_examples, train_wordpiece
+from hf_ptm_ext.hub.model_card import validate_model_card
+from hf_ptm_ext.resources import resource
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "wikidata"
+FAST = ["--max_seq_length", "64", "--use_cpu", "true", "--disable_tqdm", "true", "--report_to", "none"]
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    """A BERT of two layers and width 32 with a vocabulary of the sentences and the markers."""
+    folder = tmp_path_factory.mktemp("bert")
+    examples = read_relation_examples(FIXTURES / "relations.jsonl")
+    examples += read_typing_examples(FIXTURES / "typing.jsonl")
+    tokenizer = train_wordpiece([[f"{one.text} # $ 。" for one in examples]], 800, model_max_length=128)
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    model = BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=128, **shape))
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def run(command, recipe, bert, output, name, *more):
+    file = str(FIXTURES / f"{name}.jsonl")
+    words = [command, recipe, "--model_name_or_path", str(bert), "--train_file", file, "--test_file", file]
+    return main([*words, "--output_dir", str(output), *FAST, *more])
+
+
+def test_relations_are_learnt_and_the_folder_is_complete(bert, tmp_path, capsys):
+    options = ["--num_train_epochs", "10", "--learning_rate", "3e-3", "--seeds", "0", "1", "--language", "en"]
+    assert run("finetune-relations", "relations.yaml", bert, tmp_path / "out", "relations", *options) == 0
+    printed = capsys.readouterr().out
+    assert "majority" in printed
+    assert "entities=None" in printed
+    results = json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
+    scores = results["summary"]["entities=None"]["accuracy"]
+    assert scores["mean"] > results["majority"]["accuracy"] + 0.1
+    assert [run["seed"] for run in results["runs"]] == [0, 1]
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert f"{100 * scores['mean']:.1f} ± {100 * scores['std']:.1f}" in card
+    validate_model_card(tmp_path / "out")
+
+    # What was saved is the model of the first seed: it gives that run's accuracy again.
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").eval()
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    examples = read_relation_examples(FIXTURES / "relations.jsonl")
+    texts = [RelationTask.marked_text(one) for one in examples]
+    batch = tokenizer(texts, padding=True, truncation=True, max_length=64, return_tensors="pt")
+    with torch.no_grad():
+        predicted = model(**batch).logits.argmax(-1).tolist()
+    right = [model.config.id2label[label] == one.label for label, one in zip(predicted, examples, strict=True)]
+    assert sum(right) / len(right) == pytest.approx(results["runs"][0]["test"]["accuracy"])
+
+
+def test_types_run_and_a_full_folder_is_refused(bert, tmp_path, capsys):
+    options = ["--num_train_epochs", "1", "--seeds", "0", "--max_train_rows", "64"]
+    assert run("finetune-typing", "typing.yaml", bert, tmp_path / "out", "typing", *options) == 0
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
+    assert model.config.problem_type == "multi_label_classification"
+    assert run("finetune-typing", "typing.yaml", bert, tmp_path / "out", "typing", *options) == 2
+    assert "--overwrite true" in capsys.readouterr().err
+
+
+def test_a_model_that_takes_no_entities_is_told_so(bert, tmp_path, capsys):
+    triples = FIXTURES.parent / "wordnet" / "triples.tsv"
+    assert main(["train-entity-vectors", str(triples), "--epochs", "1", "--output_dir", str(tmp_path / "table")]) == 0
+    table = ["--entity_table", str(tmp_path / "table" / "entity_table.safetensors")]
+    assert run("finetune-relations", "relations.yaml", bert, tmp_path / "out", "relations", *table) == 2
+    assert "has none of the" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--seeds", "1", "1"], "`seeds` must be different numbers"),
+        (["--test_file"], None),
+        (["--max_seq_length", "3"], "`max_seq_length` must be at least 8"),
+    ],
+)
+def test_arguments_are_checked(flags, message):
+    needed = ["--model_name_or_path", "m", "--train_file", "t"]
+    if message is None:
+        with pytest.raises(ValueError, match="`validation_file` or `test_file` must be named"):
+            parse(needed, "finetune-relations")
+        return
+    with pytest.raises(ValueError, match=message):
+        parse([*needed, "--test_file", "t", *flags], "finetune-relations")
+
+
+@pytest.mark.parametrize("name", ["relations.yaml", "typing.yaml"])
+def test_recipes_parse(name):
+    assert resource("configs", name).is_file()
+    _, _, training = parse([name, "--model_name_or_path", "m", "--train_file", "t", "--test_file", "t"], "finetune")
+    assert training.seeds == [0, 1, 2]
+    assert training.learning_rate == 2e-5
+
+
+def test_scores_are_those_of_the_labels():
+    assert RelationTask(("P17", "P361")).shown == ("accuracy", "macro_f1")
+    assert RelationTask(("A(e1,e2)", "Other")).shown == ("accuracy", "macro_f1", "semeval_f1")
+    assert RelationTask(("NA", "P17")).shown == ("accuracy", "macro_f1", "micro_f1")
+
+
+def test_types_that_training_never_saw_are_missed_and_not_forgotten():
+    (example, *_) = read_typing_examples(FIXTURES / "typing.jsonl")
+    unseen = [type(example)(example.text, example.mention, ("person", "of another world"))]
+    scores = TypingTask(("location", "person")).scores(torch.tensor([[-1.0, 1.0]]).numpy(), unseen)
+    assert scores["accuracy"] == 0.0
+    assert scores["micro_recall"] == 0.5

@@ -1,0 +1,148 @@
+"""Files with mentions, as the data sets and the reference have them, give the same examples."""
+
+import gzip
+import json
+
+import pytest
+
+from hf_ptm_ext.data.annotated_text import mark_mentions, read_relation_examples, read_typing_examples
+from hf_ptm_ext.data.wordnet import NounLinker
+
+TEXT = "Rome is in Italy ."
+
+
+def words(example, mention):
+    return example.text[slice(*mention.span)]
+
+
+def write(folder, name, content):
+    path = folder / name
+    if name.endswith(".gz"):
+        with gzip.open(path, "wt", encoding="utf-8") as file:
+            file.write(content)
+    else:
+        path.write_text(content, encoding="utf-8")
+    return path
+
+
+FEWREL = {
+    "tokens": TEXT.split(),
+    "head": {"id": "Q220", "pos": [0, 1], "name": "rome"},
+    "tail": {"id": "Q38", "pos": [3, 4], "name": "italy"},
+    "relation": "P17",
+}
+ORIGINAL = {"text": TEXT, "ents": [["Q220", 0, 4, 0.9], ["Q38", 11, 16, 0.2]], "label": "P17"}
+TACRED = {
+    "token": TEXT.split(),
+    "subj_start": 0,
+    "subj_end": 0,
+    "obj_start": 3,
+    "obj_end": 3,
+    "relation": "P17",
+}
+SEMEVAL = (
+    '1\t"<e1>Rome</e1> is in <e2>Italy</e2> ."\nP17\nComment: none\n\n2\t"a <e2>b</e2> <e1>c</e1>"\nOther\nComment:\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl", json.dumps(FEWREL) + "\n\n"),
+        ("a.jsonl.gz", json.dumps(FEWREL)),
+        ("a.json", json.dumps([ORIGINAL])),
+        ("a.json", json.dumps([TACRED])),
+        ("a.txt", SEMEVAL),
+    ],
+    ids=["fewrel", "fewrel.gz", "ernie-thu", "tacred", "semeval"],
+)
+def test_relations_of_every_form(tmp_path, name, content):
+    example = read_relation_examples(write(tmp_path, name, content))[0]
+    assert example.text == TEXT
+    assert words(example, example.head) == "Rome"
+    assert words(example, example.tail) == "Italy"
+    assert example.label == "P17"
+
+
+def test_semevals_second_mention_may_come_first(tmp_path):
+    example = read_relation_examples(write(tmp_path, "a.txt", SEMEVAL))[1]
+    assert (words(example, example.head), words(example, example.tail), example.label) == ("c", "b", "Other")
+
+
+def test_entities_are_the_mentions_or_the_linkers(tmp_path):
+    (gold,) = read_relation_examples(write(tmp_path, "a.json", json.dumps([ORIGINAL])))
+    assert [(m.id, m.score) for m in gold.entities] == [("Q220", 0.9), ("Q38", 0.2)]
+    linked = {**ORIGINAL, "ann": [["Q38", 11, 16, 0.7]]}
+    (tagme,) = read_relation_examples(write(tmp_path, "a.json", json.dumps([linked])))
+    assert [m.id for m in tagme.entities] == ["Q38"]
+    (none,) = read_relation_examples(write(tmp_path, "a.json", json.dumps([TACRED])))
+    assert none.entities == ()
+
+
+def test_types_of_both_forms(tmp_path):
+    tokens = {"tokens": TEXT.split(), "pos": [0, 1], "id": "Q220", "coarse": ["city"], "types": ["city", "capital"]}
+    original = {"sent": TEXT, "start": 0, "end": 4, "ents": [["Q38", 11, 16, 0.8]], "labels": ["city", "capital"]}
+    (first,) = read_typing_examples(write(tmp_path, "a.jsonl", json.dumps(tokens)))
+    assert (words(first, first.mention), first.labels, first.entities[0].id) == ("Rome", ("city",), "Q220")
+    (fine,) = read_typing_examples(write(tmp_path, "a.jsonl", json.dumps(tokens)), "types")
+    assert fine.labels == ("city", "capital")
+    (second,) = read_typing_examples(write(tmp_path, "a.json", json.dumps([original])))
+    assert (words(second, second.mention), second.labels) == ("Rome", ("city", "capital"))
+    assert words(second, second.entities[0]) == "Italy"
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({**FEWREL, "head": {"pos": [4, 9]}}, "record 1: the tokens 4 to 9 are not among its 5 tokens"),
+        (
+            {**ORIGINAL, "ents": [["Q1", 0, 99, 1.0], ["Q2", 1, 2, 1.0]]},
+            r"the span \(0, 99\) is not in its text of 18",
+        ),
+        ({"tokens": ["a"]}, "record 1: lacks head"),
+    ],
+)
+def test_faulty_records_are_named(tmp_path, record, message):
+    with pytest.raises(ValueError, match=message):
+        read_relation_examples(write(tmp_path, "a.jsonl", json.dumps(record)))
+
+
+def test_faulty_files_are_named(tmp_path):
+    with pytest.raises(ValueError, match="not valid JSON"):
+        read_relation_examples(write(tmp_path, "a.json", "{"))
+    with pytest.raises(ValueError, match="at least one example"):
+        read_relation_examples(write(tmp_path, "a.json", "[]"))
+    with pytest.raises(ValueError, match="numbered, quoted sentence"):
+        read_relation_examples(write(tmp_path, "a.txt", "nothing here\n"))
+    with pytest.raises(ValueError, match=r"line 1: the sentence has no <e2>"):
+        read_relation_examples(write(tmp_path, "a.txt", '1\t"<e1>a</e1>"\nOther\n'))
+    with pytest.raises(ValueError, match="line 2: the relation is missing"):
+        read_relation_examples(write(tmp_path, "a.txt", '1\t"<e1>a</e1> <e2>b</e2>"\n\n'))
+    with pytest.raises(ValueError, match="lacks labels or coarse or types"):
+        read_typing_examples(write(tmp_path, "a.jsonl", json.dumps({"sent": "a", "start": 0, "end": 1})))
+
+
+def test_markers_stand_around_mentions_in_the_order_of_the_text():
+    assert mark_mentions(TEXT, [((11, 16), "#"), ((0, 4), "$")]) == "$ Rome $ is in # Italy # ."
+    with pytest.raises(ValueError, match="without overlap"):
+        mark_mentions(TEXT, [((0, 4), "#"), ((2, 6), "$")])
+
+
+def test_nouns_are_linked_to_their_first_sense(tmp_path):
+    senses = "class\tn\t07997703 08238463\nclass\tv\t00654885\nbox\tn\t02883344\n"
+    senses += "woman\tn\t10787470\nice cream\tn\t07614500\n"
+    link = NounLinker(write(tmp_path, "senses.tsv", senses))
+    found = {phrase: link(phrase) for phrase in ("Class", "classes", "boxes", "old women", "ice cream", "the", "")}
+    assert found == {
+        "Class": "07997703",
+        "classes": "07997703",
+        "boxes": "02883344",
+        "old women": "10787470",
+        "ice cream": "07614500",
+        "the": None,
+        "": None,
+    }
+    with pytest.raises(ValueError, match="line 1, must be a lemma"):
+        NounLinker(write(tmp_path, "bad.tsv", "class n 1\n"))
+    with pytest.raises(ValueError, match="must have nouns"):
+        NounLinker(write(tmp_path, "verbs.tsv", "run\tv\t1\n"))
