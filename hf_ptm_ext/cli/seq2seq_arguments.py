@@ -93,6 +93,12 @@ class Seq2SeqObjectiveArguments:
         default=48,
         metadata={"help": "Most masked tokens of a row (UniLM: 48, CNN/DM 140); 0 = no limit."},
     )
+    pseudo_masked: bool = field(
+        default=False, metadata={"help": "s2s-ft's input: every target token is predicted, by a pseudo token (UniLM)."}
+    )
+    target_mask_prob: float = field(
+        default=0.5, metadata={"help": "With pseudo_masked: share of target tokens that are corrupted too."}
+    )
 
 
 @dataclass

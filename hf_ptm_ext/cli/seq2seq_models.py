@@ -149,16 +149,20 @@ def check_lengths(config: Any, data: Seq2SeqDataArguments) -> None:
         ValueError: too long, with the numbers.
     """
     positions = getattr(config, "max_position_embeddings", None)
-    if positions is None:
-        return
+    # MASS may have tables of two lengths.
+    tables = {
+        "max_source_length": getattr(config, "max_source_positions", None) or positions,
+        "max_target_length": getattr(config, "max_target_positions", None) or positions,
+    }
     needed = {"max_source_length": data.max_source_length, "max_target_length": data.max_target_length}
     if not config.is_encoder_decoder:
         needed = {"max_source_length + max_target_length": sum(needed.values())}
     for names, tokens in needed.items():
-        if tokens > positions:
+        limit = tables.get(names, positions)
+        if limit is not None and tokens > limit:
             raise ValueError(
-                f"`{names}` = {tokens} must not exceed `max_position_embeddings` = {positions}. Lower it, or give "
-                "the model more positions (`hf-ptm-ext convert unilm` extends a table by copying)."
+                f"`{names}` = {tokens} must not exceed the model's `max_position_embeddings` = {limit}. Lower it, or "
+                "give the model more positions (`hf-ptm-ext convert unilm` extends a table by copying)."
             )
 
 
@@ -186,6 +190,8 @@ def build_collators(
     options: dict[str, Any] = {
         "mlm_probability": objective.mlm_probability,
         "max_predictions": objective.max_predictions or None,
+        "pseudo_masked": objective.pseudo_masked,
+        "target_mask_prob": objective.target_mask_prob,
         "max_len": data.max_source_length + data.max_target_length,
         "source_type_id": model.config.source_type_id,
         "target_type_id": model.config.target_type_id,

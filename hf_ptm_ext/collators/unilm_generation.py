@@ -43,10 +43,10 @@ class DataCollatorForUniLMGeneration:
     loss_collator: DataCollatorForUniLMSeq2Seq
 
     def __post_init__(self) -> None:
-        if self.loss_collator.mask_source:
+        if self.loss_collator.mask_source or self.loss_collator.source_mask_prob:
             raise ValueError(
-                "`loss_collator` must leave sources alone, got one with mask_source=True: its prompts would be "
-                "corrupted. Use a collator without it for evaluation."
+                "`loss_collator` must leave sources alone, got one with `mask_source` or `source_mask_prob`: its "
+                "prompts would be corrupted. Use a collator without them for evaluation."
             )
 
     @property

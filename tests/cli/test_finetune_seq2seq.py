@@ -144,6 +144,12 @@ def test_encoder_decoders_are_fine_tuned_and_decode_as_evaluated(tmp_path, famil
         assert text.split() == row["prediction"].split(), "the saved model decodes as it was evaluated"
 
 
+def test_pseudo_masked_input_trains_and_generates(tmp_path):
+    metrics = finetune(tmp_path / "out", pseudo_masked=True, target_mask_prob=0.3)
+    assert metrics["eval_loss"] > 0
+    assert metrics["eval_gen_len"] > 0
+
+
 def test_questions_are_generated_from_passage_and_answer(tmp_path):
     folder = tmp_path / "out"
     options = {"train_file": QUESTIONS, "validation_file": QUESTIONS, "file_format": "squad", "vocab_size": 2000}

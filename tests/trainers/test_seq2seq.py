@@ -198,8 +198,9 @@ def test_the_loss_alone_needs_no_generation(tokenizer, tmp_path):
 # ---- the batches of UniLM's evaluation ----
 
 
-def test_prompts_are_padded_on_the_left_and_cut_as_the_rows_of_the_loss(tokenizer):
-    loss_collator = DataCollatorForUniLMSeq2Seq(tokenizer, max_len=12, seed=0)
+@pytest.mark.parametrize("pseudo_masked", [False, True])
+def test_prompts_are_padded_on_the_left_and_cut_as_the_rows_of_the_loss(tokenizer, pseudo_masked):
+    loss_collator = DataCollatorForUniLMSeq2Seq(tokenizer, max_len=12, pseudo_masked=pseudo_masked, seed=0)
     batch = DataCollatorForUniLMGeneration(loss_collator)(ROWS)
     for row, mask, length, label in zip(
         batch["input_ids"],
@@ -217,6 +218,7 @@ def test_prompts_are_padded_on_the_left_and_cut_as_the_rows_of_the_loss(tokenize
     assert batch["loss_inputs"]["return_logits"] is False
 
 
-def test_corrupted_sources_are_no_prompts(tokenizer):
+@pytest.mark.parametrize("options", [{"mask_source": True}, {"pseudo_masked": True, "source_mask_prob": 0.1}])
+def test_corrupted_sources_are_no_prompts(tokenizer, options):
     with pytest.raises(ValueError, match="mask_source"):
-        DataCollatorForUniLMGeneration(DataCollatorForUniLMSeq2Seq(tokenizer, mask_source=True))
+        DataCollatorForUniLMGeneration(DataCollatorForUniLMSeq2Seq(tokenizer, **options))
