@@ -2,9 +2,13 @@
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+
+from hf_ptm_ext.resources import resource_folder
 
 ROOT = Path(__file__).parents[2]
 TINY = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=64"
@@ -58,3 +62,13 @@ def run_pretrain(folder, timeout=300, **values):
 def read_metrics(folder):
     """The metrics that a job left in its folder."""
     return json.loads((Path(folder) / "all_results.json").read_text(encoding="utf-8"))
+
+
+def recipes_of(job):
+    """Recipes that come with the package for a job -> the flags of the command in their head, which says the job."""
+    found = {}
+    for path in sorted(resource_folder("configs").iterdir()):
+        command = re.search(rf"hf-ptm-ext (\S+) {re.escape(path.name)}(.*)", path.read_text(encoding="utf-8"))
+        if (command[1] if command else "pretrain") == job:
+            found[path.name] = shlex.split(command[2]) if command else []
+    return found

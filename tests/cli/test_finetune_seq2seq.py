@@ -17,7 +17,7 @@ from hf_ptm_ext.cli.seq2seq_decoding import RepeatedNgramProcessor
 from hf_ptm_ext.hub import validate_model_card
 from hf_ptm_ext.metrics import Rouge
 from hf_ptm_ext.resources import resource_folder
-from tests.cli.jobs import TINY, read_metrics, run_process
+from tests.cli.jobs import TINY, read_metrics, recipes_of, run_process
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 PAIRS = FIXTURES / "scitldr_64.jsonl"
@@ -244,6 +244,16 @@ def test_presets_are_overridden_by_recipes_and_flags(tmp_path):
     assert (decoding.length_penalty, decoding.forbid_ignore_set) == (0.6, ["."])
     other = parse([str(recipe), "--decoding=unilm_question_generation", "--use_cpu", "true"])[3]
     assert (other.num_beams, other.length_penalty, other.max_new_tokens) == (1, None, 20)
+
+
+def test_recipes_that_come_with_the_package_parse():
+    recipes = recipes_of("finetune-seq2seq")
+    assert {"unilm_summarization.yaml", "unilm_question_generation.yaml"} <= set(recipes)
+    for name, words in recipes.items():
+        model, data, _, _, training = parse([name, *words, "--use_cpu", "true"])
+        assert training.label_smoothing_factor == 0.1
+        assert data.max_source_length + data.max_target_length <= 512
+        assert model.model_name_or_path == "FOLDER"
 
 
 def test_presets_that_come_with_the_package_are_read():
