@@ -10,6 +10,7 @@ from . import COMMANDS
 
 # family -> module that converts it
 FAMILIES = {
+    "mass": "hf_ptm_ext.conversion.mass",
     "ernie_thu": "hf_ptm_ext.conversion.ernie_thu",
     "mass_nmt": "hf_ptm_ext.conversion.mass_nmt",
     "spanbert": "hf_ptm_ext.conversion.spanbert",
@@ -83,10 +84,14 @@ def run(arguments: argparse.Namespace) -> int:
     checkpoint = read_checkpoint(arguments.source)
     if arguments.to_original:
         return _revert(checkpoint, arguments)
-    options = {**checkpoint.arguments, **_options(arguments, bool(checkpoint.arguments))}
     module = importlib.import_module(FAMILIES[arguments.family])
+    infers = bool(checkpoint.arguments) or getattr(module, "INFERS_SIZES", False)
+    options = {**checkpoint.arguments, **_options(arguments, infers)}
+    vocabulary = _vocabulary(module, arguments)
+    if vocabulary is not None and hasattr(module, "vocabulary_options"):
+        options |= module.vocabulary_options(vocabulary[1], options)
     conversion = module.convert_checkpoint(checkpoint.tensors, options)
-    write_tokenizer, tokenizer = _tokenizer(module, checkpoint, conversion, arguments)
+    write_tokenizer, tokenizer = _tokenizer(module, checkpoint, conversion, vocabulary, arguments)
     with written_whole(arguments.target, arguments.overwrite) as folder:
         _write(folder, conversion, module, write_tokenizer, arguments)
         written = sorted(path.name for path in folder.iterdir())
@@ -94,8 +99,20 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _vocabulary(module: Any, arguments: argparse.Namespace) -> tuple[Path, dict[str, int]] | None:
+    """The file of word pieces and what it holds, if there is one and the family has such."""
+    if hasattr(module, "tokenizer_from"):
+        return None
+    path = _vocab_file(arguments, getattr(module, "VOCABULARY_FILES", ("vocab.txt",)))
+    return None if path is None else (path, getattr(module, "read_vocabulary", _read_vocab)(path))
+
+
 def _tokenizer(
-    module: Any, checkpoint: Any, conversion: Any, arguments: argparse.Namespace
+    module: Any,
+    checkpoint: Any,
+    conversion: Any,
+    vocabulary: tuple[Path, dict[str, int]] | None,
+    arguments: argparse.Namespace,
 ) -> tuple[Callable[[Path], None], list[str]]:
     """What writes the tokenizer into a folder, and what the report says of it; sets what the config takes from it."""
     config = conversion.config
@@ -109,10 +126,13 @@ def _tokenizer(
                     file.write(text)
 
         return write_files, lines
-    vocab_file = _vocab_file(arguments)
-    if vocab_file is None:
+    if vocabulary is None:
         return lambda folder: None, []
-    vocab = _read_vocab(vocab_file, config.vocab_size)
+    vocab_file, vocab = vocabulary
+    if len(vocab) > config.vocab_size:
+        raise ValueError(
+            f"{vocab_file} has {len(vocab)} pieces, more than `vocab_size` = {config.vocab_size} of the weights."
+        )
     cased = arguments.cased or (not arguments.uncased and _looks_cased(vocab))
     config.pad_token_id = vocab["[PAD]"]
     make = getattr(module, "wordpiece_tokenizer", _bert_tokenizer)  # a family may set its up in its own way
@@ -200,13 +220,13 @@ def _options(arguments: argparse.Namespace, has_own: bool) -> dict[str, Any]:
     )
 
 
-def _vocab_file(arguments: argparse.Namespace) -> Path | None:
+def _vocab_file(arguments: argparse.Namespace, names: tuple[str, ...] = ("vocab.txt",)) -> Path | None:
     if arguments.vocab is not None and not arguments.vocab.is_file():
         raise FileNotFoundError(f"`--vocab` must be a vocab.txt, got {arguments.vocab}, which does not exist.")
-    return arguments.vocab or _beside(arguments.source, ("vocab.txt",))
+    return arguments.vocab or _beside(arguments.source, names)
 
 
-def _read_vocab(path: Path, vocab_size: int) -> dict[str, int]:
+def _read_vocab(path: Path) -> dict[str, int]:
     """Pieces and their ids, one a line."""
     try:
         with open(path, encoding="utf-8", newline="\n") as file:
@@ -221,8 +241,6 @@ def _read_vocab(path: Path, vocab_size: int) -> dict[str, int]:
     absent = [token for token in SPECIAL_TOKENS if token not in vocab]
     if absent:
         raise ValueError(f"{path} must be a WordPiece vocabulary, one piece a line; it lacks {', '.join(absent)}.")
-    if len(vocab) > vocab_size:
-        raise ValueError(f"{path} has {len(vocab)} pieces, more than `vocab_size` = {vocab_size} of the weights.")
     return vocab
 
 
@@ -288,6 +306,7 @@ def _report(checkpoint: Any, conversion: Any, tokenizer: list[str], target: Path
                 for head, what in conversion.initialised.items()
             ],
         ),
+        ("assumed", [f"{field} {value}" for field, value in conversion.assumed.items()]),
         ("tokenizer", tokenizer),
         ("wrote", [f"{target}: {', '.join(written)}"]),
         ("next", [f"hf-ptm-ext verify {target}"]),

@@ -25,7 +25,6 @@ from .files import name_some
 from .report import Conversion
 
 __all__ = [
-    "build_tokenizer",
     "convert_checkpoint",
     "convert_config",
     "convert_state_dict",
@@ -33,9 +32,15 @@ __all__ = [
     "revert_checkpoint",
     "revert_state_dict",
     "vocabulary_options",
+    "wordpiece_tokenizer",
 ]
 
 Tensors = dict[str, torch.Tensor]
+
+# What the command finds by these names: a checkpoint may come without options, the vocabulary is fairseq's or BERT's.
+INFERS_SIZES = True
+VOCABULARY_FILES = ("dict.txt", "vocab.txt")
+PIPELINE_TAG = "summarization"
 
 # fairseq's option -> our field
 OPTIONS = {
@@ -121,7 +126,10 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
 }
 # Width and inner width of the published models -> their number of heads.
 PUBLISHED_HEADS = {(768, 3072): 12, (1024, 4096): 16}
-SPECIAL_TOKENS = {"[PAD]": "pad", "[UNK]": "unk", "[CLS]": "bos", "[SEP]": "eos", "[MASK]": "mask"}
+# Config field -> token of the dictionary.
+SPECIAL_FIELDS = {"pad_token_id": "[PAD]", "bos_token_id": "[CLS]", "eos_token_id": "[SEP]"}
+# In the order in which the reference's dictionary appends those that its file lacks.
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 VERSION = 3.0  # of fairseq's encoder and decoder
 PARTS = ("q", "k", "v")
 # Weights whose shapes say the sizes.
@@ -357,6 +365,8 @@ def revert_checkpoint(ours: Mapping[str, torch.Tensor], config: MassConfig) -> t
     options["decoder_embed_dim"] = config.d_model
     options["share_all_embeddings"] = config.share_encoder_decoder_embeddings and config.tie_word_embeddings
     options["share_decoder_input_output_embed"] = config.tie_word_embeddings
+    for name in ("share_encoder_decoder_embeddings", "tie_word_embeddings"):  # fairseq has no word for each alone
+        options[name] = getattr(config, name)
     return revert_state_dict(ours, config), options
 
 
@@ -401,36 +411,49 @@ def read_vocabulary(path: str | Path) -> dict[str, int]:
     return vocab
 
 
-def vocabulary_options(vocab: Mapping[str, int]) -> dict[str, int]:
+def vocabulary_options(vocab: Mapping[str, int], options: Mapping[str, Any]) -> dict[str, int]:
     """The options that a vocabulary decides.
 
     Args:
         vocab: token -> id.
+        options: what is known otherwise.
 
     Returns:
         Special ids for `convert_config`.
 
+    Raises:
+        ValueError: `options` have other ids.
+
     Example:
-        >>> vocabulary_options({"[PAD]": 0, "[UNK]": 2, "[CLS]": 3, "[SEP]": 4, "[MASK]": 5})["eos"]
+        >>> vocab = {"[PAD]": 0, "[UNK]": 2, "[CLS]": 3, "[SEP]": 4, "[MASK]": 5}
+        >>> vocabulary_options(vocab, {})["eos_token_id"]
         4
     """
-    return {option: vocab[token] for token, option in SPECIAL_TOKENS.items()}
+    ids = {field: vocab[token] for field, token in SPECIAL_FIELDS.items()}
+    for field, value in ids.items():
+        other = options.get(field)
+        if other is not None and other != value:
+            raise ValueError(
+                f"`{field}` is {other} in the options and {value} in the vocabulary: use those that belong together."
+            )
+    return ids
 
 
-def build_tokenizer(vocab: Mapping[str, int], lower_case: bool, max_length: int) -> Any:
+def wordpiece_tokenizer(vocab: Mapping[str, int], config: MassConfig, do_lower_case: bool) -> Any:
     """The tokenizer of the reference: BERT's pieces and one [SEP] behind each text, no [CLS].
 
     Args:
         vocab: token -> id.
-        lower_case: whether texts are lower-cased and accents taken off.
-        max_length: tokens that a source may have.
+        config: has the number of positions of a source.
+        do_lower_case: whether texts are lower-cased and accents taken off.
 
     Returns:
         A fast tokenizer.
 
     Example:
         >>> pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "light", "##house"]
-        >>> tokenizer = build_tokenizer({piece: number for number, piece in enumerate(pieces)}, True, 512)
+        >>> vocab = {piece: number for number, piece in enumerate(pieces)}
+        >>> tokenizer = wordpiece_tokenizer(vocab, MassConfig(), do_lower_case=True)
         >>> ids = tokenizer("Lighthouse")["input_ids"]
         >>> ids, tokenizer.decode(ids, skip_special_tokens=True)
         ([5, 6, 3], 'lighthouse')
@@ -438,13 +461,13 @@ def build_tokenizer(vocab: Mapping[str, int], lower_case: bool, max_length: int)
     from tokenizers.processors import TemplateProcessing
     from transformers import BertTokenizer, PreTrainedTokenizerFast
 
-    backend = BertTokenizer(vocab=dict(vocab), do_lower_case=lower_case).backend_tokenizer
+    backend = BertTokenizer(vocab=dict(vocab), do_lower_case=do_lower_case).backend_tokenizer
     backend.post_processor = TemplateProcessing(
         single="$A [SEP]", pair="$A [SEP] $B [SEP]", special_tokens=[("[SEP]", vocab["[SEP]"])]
     )
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
-        model_max_length=max_length,
+        model_max_length=source_limit(config),
         model_input_names=["input_ids", "attention_mask"],
         pad_token="[PAD]",
         unk_token="[UNK]",
@@ -484,8 +507,8 @@ def _sizes(named: Mapping[str, torch.Tensor], options: Mapping[str, Any]) -> dic
     table, other = (named[f"{side}.embed_tokens.weight"] for side in ("encoder", "decoder"))
     sizes["vocab_size"], sizes["encoder_embed_dim"] = table.shape
     untied = "decoder.embed_out" in named
-    sizes["share_all_embeddings"] = not untied and table.shape == other.shape and torch.equal(table, other)
-    sizes["share_decoder_input_output_embed"] = not untied
+    sizes["share_encoder_decoder_embeddings"] = table.shape == other.shape and torch.equal(table, other)
+    sizes["tie_word_embeddings"] = not untied
     pad = next((options[name] for name in ("pad_token_id", "pad") if options.get(name) is not None), 0)
     for side, kind in (("encoder", "source"), ("decoder", "target")):
         sizes[f"max_{kind}_positions"] = named[f"{side}.embed_positions.weight"].shape[0] - 1 - pad
