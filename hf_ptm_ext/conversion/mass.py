@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from ..models.mass.configuration_mass import MassConfig
+from ..models.mass.inputs_mass import source_limit, target_limit
 from .files import name_some
 from .report import Conversion
 
@@ -361,7 +362,7 @@ def revert_checkpoint(ours: Mapping[str, torch.Tensor], config: MassConfig) -> t
         The state dict and fairseq's options.
     """
     options = {name: getattr(config, field) for name, field in OPTIONS.items()}
-    options["max_source_positions"], options["max_target_positions"] = config.source_positions, config.target_positions
+    options["max_source_positions"], options["max_target_positions"] = source_limit(config), target_limit(config)
     options["decoder_embed_dim"] = config.d_model
     options["share_all_embeddings"] = config.share_encoder_decoder_embeddings and config.tie_word_embeddings
     options["share_decoder_input_output_embed"] = config.tie_word_embeddings

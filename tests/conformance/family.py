@@ -97,6 +97,16 @@ class FamilyCase:
     # of one sequence a row, so not for multiple choice.
     structured_inputs: dict[str, Callable[..., dict[str, torch.Tensor]]] = {}
     embeddings_name = "embeddings.word_embeddings"
+    # Names that differ between blocks: dropouts of the configuration (hidden states first, then attention), a layer
+    # and a weight of a layer, the projections that LoRA takes and how many of them an encoder layer has, the
+    # classifier, parameters of the base model that a head's file may lack.
+    dropout_fields: tuple[str, ...] = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    one_layer = "encoder.layer.1."
+    one_weight = "encoder.layer.0.attention.self.query.weight"
+    lora_targets: tuple[str, ...] = ("query", "value")
+    query_name = "attention.self.query"
+    classifier_name = "classifier"
+    fresh_in_base: tuple[str, ...] = ("pooler.",)
     # Heads whose checks of training run in the second tier, for families whose copies of them are another family's.
     second_tier_heads: tuple[type, ...] = ()
     # Parameters that a head freezes, since nothing that it predicts depends on them: names with `bert.` in front.
@@ -134,7 +144,7 @@ class FamilyCase:
     # ---- objects ----
 
     def config(self, head: Head | None = None, **overrides: Any) -> Any:
-        sizes = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "num_labels": 3}
+        sizes = {**dict.fromkeys(self.dropout_fields, 0.0), "num_labels": 3}
         return self.config_class(**{**sizes, **self.config_kwargs, **(head.config if head else {}), **overrides})
 
     def model(self, head: Head, attention: str = "sdpa", seed: int = 0, **overrides: Any) -> Any:

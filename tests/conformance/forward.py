@@ -12,7 +12,7 @@ from .family import LENGTHS, FamilyCase, Head, assert_same, assert_same_outputs,
 class ForwardChecks(FamilyCase):
     @torch.no_grad()
     def test_the_same_input_gives_the_same_output(self, head: Head) -> None:
-        model, inputs = self.model(head, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5), self.inputs(head)
+        model, inputs = self.model(head, **dict.fromkeys(self.dropout_fields, 0.5)), self.inputs(head)
         assert_same_outputs(model(**inputs), model(**inputs), tolerance=0.0)
 
     @torch.no_grad()

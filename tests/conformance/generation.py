@@ -25,6 +25,8 @@ class GenerationChecks(FamilyCase):
     paddings: tuple[str, ...] = ("right", "left")
     # Whether the prompt comes back before the continuation, as from a decoder.
     returns_prompt = True
+    # Tokens in front of a continuation that does not begin with the prompt: what a decoder is fed first.
+    start_tokens = 0
     # Arguments that cannot work, and what the error must name.
     refused_options: dict[str, Callable[["GenerationChecks"], Any]] = {
         "assistant_model": lambda case: case.generator_model(),
@@ -64,6 +66,7 @@ class GenerationChecks(FamilyCase):
         defaults = {"max_new_tokens": NEW_TOKENS, "do_sample": False}
         flags = {"return_dict_in_generate": True, "output_logits": True, "output_scores": True}
         result = model.generate(**prompts, **{**defaults, **flags, **arguments})
+        result.sequences = result.sequences[:, self.start_tokens :]
         if self.returns_prompt:
             width = prompts["input_ids"].shape[1]
             repeats = result.sequences.shape[0] // prompts["input_ids"].shape[0]
@@ -75,7 +78,7 @@ class GenerationChecks(FamilyCase):
 
     def test_shapes(self, options: dict[str, Any]) -> None:
         model, prompts = self.generator_model(), self.prompts()
-        width = prompts["input_ids"].shape[1] if self.returns_prompt else 0
+        width = prompts["input_ids"].shape[1] if self.returns_prompt else self.start_tokens
         for arguments, rows in (
             ({}, 3),
             ({"do_sample": True, "top_k": 5}, 3),

@@ -62,11 +62,13 @@ class ConfigChecks(FamilyCase):
         with pytest.raises(Exception, match="vocab_size"):
             self.config(vocab_size="99")
         config = self.config()
-        with pytest.raises(Exception, match="hidden_dropout_prob"):
-            config.hidden_dropout_prob = "much"
+        dropout = self.dropout_fields[0]
+        with pytest.raises(Exception, match=dropout):
+            setattr(config, dropout, "much")
 
     def test_integers_pass_for_real_numbers(self) -> None:
-        assert self.config(hidden_dropout_prob=0, layer_norm_eps=1).hidden_dropout_prob == 0
+        dropout = self.dropout_fields[0]
+        assert getattr(self.config(**{dropout: 0}, layer_norm_eps=1), dropout) == 0
 
     def test_every_field_is_read_somewhere(self) -> None:
         """A field that nothing reads promises what the model does not do."""
@@ -77,6 +79,7 @@ class ConfigChecks(FamilyCase):
                 owner = getattr(node, "value", None)
                 if isinstance(node, ast.Attribute) and ast.unparse(owner).endswith("config"):
                     read.add(node.attr)
+        read |= {self.config_class.attribute_map.get(name, name) for name in read}
         assert set(own_fields(self.config_class)) - read - self.unread_fields == set()
 
     def test_labels_of_configurations(self) -> None:
@@ -171,24 +174,26 @@ class LoadingChecks(FamilyCase):
         loaded, info = head.cls.from_pretrained(
             tmp_path, num_labels=5, ignore_mismatched_sizes=True, output_loading_info=True
         )
-        assert {key[0] for key in info["mismatched_keys"]} == {"classifier.weight", "classifier.bias"}
-        assert loaded.classifier.weight.shape[0] == loaded.config.num_labels == 5
-        assert loaded.classifier.weight.abs().max() < 1
+        name = self.classifier_name
+        assert {key[0] for key in info["mismatched_keys"]} == {f"{name}.weight", f"{name}.bias"}
+        classifier = loaded.get_submodule(name)
+        assert classifier.weight.shape[0] == loaded.config.num_labels == 5
+        assert classifier.weight.abs().max() < 1
 
     @torch.no_grad()
     def test_heads_and_encoder_load_each_other(self, loss_head: Head, tmp_path: Path) -> None:
         model, inputs = self.model(loss_head), self.rows()
         model.save_pretrained(tmp_path / "head")
         encoder, info = self.base_class.from_pretrained(tmp_path / "head", output_loading_info=True)
-        assert all(name.startswith("pooler.") for name in info["missing_keys"])
+        assert all(name.startswith(self.fresh_in_base) for name in info["missing_keys"])
         states = model.base_model(**inputs).last_hidden_state
         assert_same(encoder(**inputs).last_hidden_state, states, 0.0)
 
         encoder.save_pretrained(tmp_path / "encoder")
-        assert not any(key.startswith("bert.") for key in load_file(tmp_path / "encoder" / "model.safetensors"))
+        prefix = f"{encoder.base_model_prefix}."
+        assert not any(key.startswith(prefix) for key in load_file(tmp_path / "encoder" / "model.safetensors"))
         again, info = loss_head.cls.from_pretrained(tmp_path / "encoder", output_loading_info=True)
         assert_same(again.base_model(**inputs).last_hidden_state, states, 0.0)
-        prefix = f"{again.base_model_prefix}."
         assert not any(name.startswith(prefix) for name in info["missing_keys"])
 
     @torch.no_grad()
@@ -211,6 +216,9 @@ class LoadingChecks(FamilyCase):
     @torch.no_grad()
     @pytest.mark.parametrize("form", ["plain", "gamma and beta", "module. and gamma", "encoder without prefix"])
     def test_older_names_load(self, form: str, tmp_path: Path) -> None:
+        self.check_older_names(form, tmp_path)
+
+    def check_older_names(self, form: str, tmp_path: Path) -> None:
         head = self.head("vocabulary")
         model, inputs = self.model(head), self.inputs(head)
         prefix = f"{model.base_model_prefix}."
@@ -257,7 +265,7 @@ class LoadingChecks(FamilyCase):
         model = self.model(head)
         model.save_pretrained(tmp_path)
         path = tmp_path / "model.safetensors"
-        gone = {"a layer": "encoder.layer.1.", "a weight": "encoder.layer.0.attention.self.query.weight"}.get(form)
+        gone = {"a layer": self.one_layer, "a weight": self.one_weight}.get(form)
         weights = load_file(path)
         kept = {name: value for name, value in weights.items() if gone is None or gone not in name}
         if gone is not None:
@@ -265,7 +273,8 @@ class LoadingChecks(FamilyCase):
             kept |= {f"elsewhere.{name}": value for name, value in weights.items() if gone in name}
         save_file(kept, path, {"format": "pt"})
         head.cls.from_pretrained(tmp_path)
-        expected = {"a layer": "lacks encoder layers 1 (of 2, from 0)", "a weight": gone}.get(form)
+        stack = self.one_layer.split(".")[0]
+        expected = {"a layer": f"lacks {stack} layers 1 (of 2, from 0)", "a weight": gone}.get(form)
         if expected is None:
             assert said == []
         else:

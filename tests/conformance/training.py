@@ -44,7 +44,7 @@ class TrainingChecks(FamilyCase):
         for batch in batches:
             results = []
             for checkpointing in (False, True):
-                model = self.model(loss_head, hidden_dropout_prob=0.1).train()
+                model = self.model(loss_head, **{self.dropout_fields[0]: 0.1}).train()
                 if checkpointing:
                     model.activation_checkpointing_enable({"use_reentrant": reentrant})
                     assert model.is_activation_checkpointing

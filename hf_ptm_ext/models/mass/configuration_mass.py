@@ -165,15 +165,5 @@ class MassConfig(PreTrainedConfig):
                 "outputs differ, load it with the code it carries (trust_remote_code=True, package not imported)."
             )
 
-    @property
-    def source_positions(self) -> int:
-        """Tokens that a source may have."""
-        return self.max_position_embeddings if self.max_source_positions is None else self.max_source_positions
-
-    @property
-    def target_positions(self) -> int:
-        """Tokens that a target may have."""
-        return self.max_position_embeddings if self.max_target_positions is None else self.max_target_positions
-
 
 __all__ = ["MassConfig"]

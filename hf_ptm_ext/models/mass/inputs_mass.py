@@ -33,6 +33,16 @@ class MassPositionalEmbedding(nn.Embedding):
         return super().forward(positions + self.padding_idx + 1)
 
 
+def source_limit(config: MassConfig) -> int:
+    """Tokens that a source may have."""
+    return config.max_position_embeddings if config.max_source_positions is None else config.max_source_positions
+
+
+def target_limit(config: MassConfig) -> int:
+    """Tokens that a target may have."""
+    return config.max_position_embeddings if config.max_target_positions is None else config.max_target_positions
+
+
 def count_positions(mask: torch.Tensor) -> torch.Tensor:
     """Position of each real token among the real tokens of its row.
 

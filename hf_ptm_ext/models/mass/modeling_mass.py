@@ -42,6 +42,8 @@ from .inputs_mass import (
     padding_mask,
     real_tokens,
     shift_right,
+    source_limit,
+    target_limit,
     token_positions,
 )
 from .layers_mass import MassAttention, MassDecoderLayer, MassEncoderLayer
@@ -139,7 +141,7 @@ class MassEncoder(MassStack):
     _can_record_outputs = {"hidden_states": MassEncoderLayer, "attentions": MassAttention}
 
     def __init__(self, config: MassConfig):
-        super().__init__(config, config.source_positions)
+        super().__init__(config, source_limit(config))
         self.layers = nn.ModuleList([MassEncoderLayer(config, index) for index in range(config.encoder_layers)])
         self.post_init()
 
@@ -169,7 +171,7 @@ class MassEncoder(MassStack):
         embeds = self.token_embeddings(input_ids, inputs_embeds)
         if attention_mask is None:
             attention_mask = real_tokens(self.config, input_ids)
-        positions = token_positions(attention_mask, embeds, self.config.source_positions, "source")
+        positions = token_positions(attention_mask, embeds, source_limit(self.config), "source")
         hidden_states = self.embed(embeds, positions)
         mask = padding_mask(self.config, hidden_states, attention_mask)
         for layer in self.layers:
@@ -187,7 +189,7 @@ class MassDecoder(MassStack):
     }
 
     def __init__(self, config: MassConfig):
-        super().__init__(config, config.target_positions)
+        super().__init__(config, target_limit(config))
         self.layers = nn.ModuleList([MassDecoderLayer(config, index) for index in range(config.decoder_layers)])
         self.post_init()
 
@@ -238,10 +240,10 @@ class MassDecoder(MassStack):
         if attention_mask is None and input_ids is not None:
             self.check_no_leading_padding(input_ids)
         if position_ids is None:
-            positions = token_positions(attention_mask, embeds, self.config.target_positions, "target", past)
+            positions = token_positions(attention_mask, embeds, target_limit(self.config), "target", past)
         else:
             positions = position_ids
-            check_position_ids(positions, embeds.shape[1], self.config.target_positions)
+            check_position_ids(positions, embeds.shape[1], target_limit(self.config))
         hidden_states = self.embed(embeds, positions)
         own_cache = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
         mask = causal_mask(self.config, hidden_states, attention_mask, own_cache)
@@ -368,7 +370,11 @@ class MassModel(MassPreTrainedModel):
             )
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
-                input_ids=input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs
+                input_ids=input_ids,
+                attention_mask=attention_mask,
+                inputs_embeds=inputs_embeds,
+                return_dict=True,
+                **kwargs,
             )
         elif not isinstance(encoder_outputs, BaseModelOutput):
             encoder_outputs = BaseModelOutput(*encoder_outputs)
@@ -381,6 +387,7 @@ class MassModel(MassPreTrainedModel):
             cache=cache,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
+            return_dict=True,
             **kwargs,
         )
         return Seq2SeqModelOutput(
@@ -593,7 +600,7 @@ class MassForConditionalGeneration(MassPreTrainedModel, GenerationMixin):
         """
         settings = GenerationSettings(kwargs, self.generation_config)
         start = settings["decoder_start_token_id"]
-        settings.check_target(start, self.config.target_positions)
+        settings.check_target(start, target_limit(self.config))
         sources = kwargs.get("input_ids") if inputs is None else inputs
         if sources is not None and kwargs.get("attention_mask") is None:
             kwargs["attention_mask"] = real_tokens(self.config, sources).long()
