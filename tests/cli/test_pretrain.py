@@ -144,8 +144,8 @@ def test_a_recipe_is_overridden_by_flags_and_overrides(tmp_path):
 def test_recipes_that_come_with_the_package_parse():
     recipes = recipes_of("pretrain")
     assert "quickstart.yaml" in recipes
-    for name, flags in recipes.items():
-        assert parse([name, *flags, "--use_cpu", "true"])[3].max_steps > 0
+    for name, words in recipes.items():
+        assert parse([name, *words, "--use_cpu", "true"])[3].max_steps > 0
 
 
 @pytest.mark.parametrize(
