@@ -20,6 +20,10 @@ class EmbeddingChecks(FamilyCase):
             if isinstance(module, nn.Linear) and module.weight.shape[0] == size
         }
 
+    def tied_table(self, model: nn.Module) -> nn.Module:
+        """The embeddings whose matrix the vocabulary projection is."""
+        return model.get_input_embeddings()
+
     def test_embeddings_can_be_read_and_replaced(self, head: Head) -> None:
         model = self.model(head)
         assert model.get_input_embeddings() is model.base_model.get_submodule(self.embeddings_name)
@@ -34,11 +38,11 @@ class EmbeddingChecks(FamilyCase):
         model.set_output_embeddings(linear)
         assert model.get_output_embeddings() is linear
         model.tie_weights()
-        assert linear.weight is new.weight
+        assert linear.weight is self.tied_table(model).weight
 
     def test_tied_weights_are_one_tensor_and_saved_once(self, vocabulary_head: Head, tmp_path: Path) -> None:
         model = self.model(vocabulary_head)
-        embedding = model.get_input_embeddings().weight
+        embedding = self.tied_table(model).weight
         decoders = self.decoders(model)
         assert decoders
         for decoder in decoders.values():
@@ -49,13 +53,11 @@ class EmbeddingChecks(FamilyCase):
         loaded, info = vocabulary_head.cls.from_pretrained(tmp_path, output_loading_info=True)
         assert not info["missing_keys"]
         for decoder in self.decoders(loaded).values():
-            assert decoder.weight is loaded.get_input_embeddings().weight
+            assert decoder.weight is self.tied_table(loaded).weight
 
     def test_untied_weights_are_separate(self, vocabulary_head: Head, tmp_path: Path) -> None:
         model = self.model(vocabulary_head, tie_word_embeddings=False)
-        assert all(
-            decoder.weight is not model.get_input_embeddings().weight for decoder in self.decoders(model).values()
-        )
+        assert all(decoder.weight is not self.tied_table(model).weight for decoder in self.decoders(model).values())
         model(**self.labelled(vocabulary_head)).loss.backward()
         for name, value in trained(model).items():
             assert value.grad is not None, f"{name} is in the checkpoint but in no forward"

@@ -167,7 +167,9 @@ class LoadingChecks(FamilyCase):
         assert set(info["unexpected_keys"]) == {"nobody.knows"}
 
     def test_other_shapes_are_refused_or_reported(self, tmp_path: Path) -> None:
-        head = self.head("sequence")
+        head = next((head for head in self.heads if head.kind == "sequence"), None)
+        if head is None:  # the family classifies nothing
+            return
         self.model(head, num_labels=3).save_pretrained(tmp_path)
         with pytest.raises(RuntimeError, match="ignore_mismatched_sizes"):
             head.cls.from_pretrained(tmp_path, num_labels=5)

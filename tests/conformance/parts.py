@@ -156,7 +156,8 @@ class PeftChecks(FamilyCase):
 
 def generated_case(model: nn.Module, inputs: dict[str, torch.Tensor]) -> dict[str, Any]:
     """Arguments of `generate`, and what comes out here."""
-    arguments = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+    names = ("input_ids", "attention_mask", "langs", "decoder_langs")
+    arguments = {name: inputs[name] for name in names if name in inputs}
     arguments |= {"max_new_tokens": 5, "num_beams": 2, "do_sample": False}
     return {"arguments": arguments, "sequences": model.generate(**arguments)}
 

@@ -70,6 +70,7 @@ class MassNmtConfig(PreTrainedConfig):
         "num_attention_heads": "encoder_attention_heads",
         "hidden_size": "d_model",
         "num_hidden_layers": "encoder_layers",
+        "initializer_range": "init_std",
     }
     keys_to_ignore_at_inference = [
         "cache",

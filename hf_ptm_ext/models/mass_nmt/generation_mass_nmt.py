@@ -61,8 +61,10 @@ def check_generation(
         check_length(config, given.shape[1], "source")
     prompt = options.get("decoder_input_ids")
     begun = 1
-    if prompt is not None:  # upstream puts the start token in front of prompts that lack it
-        begun = prompt.shape[1] + int(not bool((prompt[:, 0] == config.decoder_start_token_id).any()))
+    if prompt is not None:
+        start = config.decoder_start_token_id
+        # Upstream puts the start token in front of prompts that lack it.
+        begun = prompt.shape[1] + int(start is not None and start not in prompt[:, 0].tolist())
     new, total = setting("max_new_tokens"), setting("max_length")
     if new is not None:
         total = begun + new

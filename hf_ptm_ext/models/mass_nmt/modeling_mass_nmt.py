@@ -142,7 +142,7 @@ class MassNmtEncoder(MassNmtStack):
         attention_mask: torch.Tensor | None = None,
         langs: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
-        **kwargs: Any,
+        **flags: Any,  # not called `kwargs`: `generate` would then hand the encoder all that the decoder gets
     ) -> MassNmtEncoderOutput:
         """Encode.
 
@@ -151,7 +151,7 @@ class MassNmtEncoder(MassNmtStack):
             attention_mask: `(batch, source_len)`, 1 real and 0 padding; all but the padding token if left out.
             langs: `(batch,)` source languages, or `(batch, source_len)` per token.
             inputs_embeds: `(batch, source_len, hidden)` instead of `input_ids`; then no token is known to be [MASK].
-            kwargs: `output_hidden_states`, `output_attentions`, `return_dict` as upstream; others are refused.
+            flags: `output_hidden_states`, `output_attentions`, `return_dict` as upstream; others are refused.
 
         Returns:
             `last_hidden_state` `(batch, source_len, hidden)` and `cross_attention_mask` `(batch, source_len)`.
@@ -161,7 +161,7 @@ class MassNmtEncoder(MassNmtStack):
             TypeError: a keyword argument that nothing reads.
         """
         if not torch.compiler.is_compiling():
-            refuse_unknown_arguments(type(self).__name__, kwargs, ENCODER_ARGUMENTS)
+            refuse_unknown_arguments(type(self).__name__, flags, ENCODER_ARGUMENTS)
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Exactly one of `input_ids` and `inputs_embeds` must be given.")
         if inputs_embeds is None:
@@ -180,7 +180,7 @@ class MassNmtEncoder(MassNmtStack):
         hidden_states = self.embed(inputs_embeds, position_ids, langs, real)
         mask = padding_keys(self.config, inputs_embeds, attention_mask)
         for layer in self.layers:
-            hidden_states = layer(hidden_states, mask, real=real, **kwargs)
+            hidden_states = layer(hidden_states, mask, real=real, **flags)
         return MassNmtEncoderOutput(
             last_hidden_state=hidden_states,
             cross_attention_mask=visible_source(self.config, input_ids, attention_mask),
@@ -476,6 +476,19 @@ class MassNmtForConditionalGeneration(MassNmtPreTrainedModel, GenerationMixin):
         with torch.no_grad():
             new.bias[size:] = 0.0  # a token never seen has no frequency to lean on
         return new
+
+    def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
+        """As upstream; a projection that is the decoder's matrix is called so in the config.
+
+        PEFT compares it with the encoder's matrix, takes them for untied after a merge, and says so in the config.
+
+        Args:
+            args: as upstream.
+            kwargs: as upstream.
+        """
+        if self.lm_head.weight is self.model.decoder.embed_tokens.weight:
+            self.config.tie_word_embeddings = True
+        super().save_pretrained(*args, **kwargs)
 
     @can_return_tuple
     def forward(
