@@ -15,6 +15,7 @@ from .version import __version__
 register()
 
 _COLLATORS = (
+    "DataCollatorForDenoisingEntities",
     "DataCollatorForEntityReplacement",
     "DataCollatorForKnowledgeEmbedding",
     "DataCollatorForMaskedLanguageModeling",

@@ -2,6 +2,7 @@
 
 from .base import MaskingCollator
 from .denoising import DenoisingCollator
+from .denoising_entities import DataCollatorForDenoisingEntities
 from .describe import describe_words
 from .entity_catalogue import EntityCatalogue
 from .entity_replacement import DataCollatorForEntityReplacement
@@ -20,6 +21,7 @@ from .whole_word import DataCollatorForWholeWordMasking
 
 __all__ = [
     "MASS_VARIANTS",
+    "DataCollatorForDenoisingEntities",
     "DataCollatorForEntityReplacement",
     "DataCollatorForKnowledgeEmbedding",
     "DataCollatorForMaskedLanguageModeling",

@@ -11,6 +11,15 @@ from .annotated_text import (
     read_typing_examples,
 )
 from .embedded import embedded_corpus, embedded_corpus_path
+from .entity_documents import (
+    EntitySentence,
+    encode_entity_documents,
+    entity_pairs,
+    read_entity_documents,
+    write_entity_documents,
+)
+from .entity_instances import instances_dataset, read_instances, write_instances
+from .entity_records import processor_arguments
 from .map_style import pretraining_dataset
 from .packing import BlockPacker, RowPacker, pack_documents, pack_row
 from .piece_words import PieceWordIds
@@ -35,6 +44,7 @@ __all__ = [
     "DatasetDocuments",
     "Document",
     "DocumentSource",
+    "EntitySentence",
     "FileDocuments",
     "ListDocuments",
     "Mention",
@@ -59,8 +69,11 @@ __all__ = [
     "embedded_corpus_path",
     "encode_batch",
     "encode_documents",
+    "encode_entity_documents",
+    "entity_pairs",
     "expand_files",
     "held_out_split",
+    "instances_dataset",
     "is_held_out",
     "jieba_segmenter",
     "mark_mentions",
@@ -68,8 +81,11 @@ __all__ = [
     "pack_documents",
     "pack_row",
     "pretraining_dataset",
+    "processor_arguments",
     "question_generation_rows",
     "read_documents",
+    "read_entity_documents",
+    "read_instances",
     "read_relation_examples",
     "read_source_target",
     "read_triples",
@@ -77,6 +93,8 @@ __all__ = [
     "special_tokens_of",
     "train_wordpiece",
     "truncate_pair",
+    "write_entity_documents",
+    "write_instances",
 ]
 
 

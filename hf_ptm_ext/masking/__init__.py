@@ -12,6 +12,7 @@ work on rows laid end to end, see `ragged`.
 from ._checks import check_probability
 from .budget import bert_budget, span_budget
 from .candidates import block_starts, candidate_mask, check_sequences, sequence_groups
+from .entities import check_entity_fate, corrupt_entities, entity_candidates
 from .fragments import (
     LENGTH_RULES,
     at_least_one_token,
@@ -74,13 +75,16 @@ __all__ = [
     "block_starts",
     "boundary_pairs",
     "candidate_mask",
+    "check_entity_fate",
     "check_fate",
     "check_probability",
     "check_sequences",
     "check_span_corruption",
+    "corrupt_entities",
     "count_tokens",
     "cover",
     "cover_chosen",
+    "entity_candidates",
     "exact_tokens",
     "exact_units",
     "exact_words",
