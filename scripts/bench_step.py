@@ -1,4 +1,4 @@
-"""Time one training step: SpanBERT's classes beside upstream's BERT, all variants interleaved in one run.
+"""Time one training step: classes of ours beside upstream's BERT, all variants interleaved in one run.
 
     python scripts/bench_step.py                  # CPU: 4 layers x 256, 16 rows of 512, padded
     python scripts/bench_step.py --device cuda    # GPU: BERT-base, mixed lengths, padded, packed, compiled, bf16
@@ -19,11 +19,18 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM
 
-from hf_ptm_ext import SpanBertConfig, SpanBertForMaskedLM, SpanBertForPreTraining
+from hf_ptm_ext import (
+    ErnieThuConfig,
+    ErnieThuForPreTraining,
+    SpanBertConfig,
+    SpanBertForMaskedLM,
+    SpanBertForPreTraining,
+)
 from hf_ptm_ext.models.spanbert.heads_spanbert import classification_loss, select_labelled
 
 Batch = dict[str, torch.Tensor]
 MAX_PAIR_TARGETS = 15
+ENTITY_INPUTS = ("entity_embeds", "entity_mask", "entity_labels", "entity_candidate_embeds")
 MLM_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "sequence_ids", "labels")
 
 
@@ -77,6 +84,26 @@ def make_rows(lengths: list[list[int]], width: int, vocab_size: int, seed: int) 
     order = np.argsort(batch["labels"] == -100, axis=1, kind="stable")
     batch["label_positions"] = order[:, :budget]
     return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in batch.items()}
+
+
+def add_entities(batch: Batch, width: int, seed: int) -> Batch:
+    """The batch with an entity's vector at every eighth token, 15 % of them removed, 400 candidates."""
+    generator = torch.Generator().manual_seed(seed)
+    shape = batch["input_ids"].shape
+    present = torch.rand(shape, generator=generator) < 0.125
+    seen = present & (torch.rand(shape, generator=generator) >= 0.15)
+    candidates = torch.randn(400, width, generator=generator)
+    candidates[0] = 0.0
+    labels = torch.randint(1, 400, shape, generator=generator)
+    mask = seen.clone()
+    mask[:, 0] = True
+    return {
+        **batch,
+        "entity_embeds": candidates[labels] * seen[..., None],
+        "entity_mask": mask,
+        "entity_labels": torch.where(present, labels, -100),
+        "entity_candidate_embeds": candidates,
+    }
 
 
 def mixed_lengths(rows: int, width: int, seed: int) -> list[int]:
@@ -169,6 +196,10 @@ def cpu_variants(vocab_size: int) -> list[Variant]:
     batch = make_rows([[512]] * 16, 512, vocab_size, seed=0)
     for name in ("position_ids", "sequence_ids", "attention_mask"):
         del batch[name]
+    # The published sizes of the entity side scaled as the text side is, and as they are.
+    entities = {
+        width: ErnieThuConfig(**sizes, entity_hidden_size=width, attn_implementation="sdpa") for width in (32, 100)
+    }
     tokens = 16 * 512
     mlm = ("input_ids", "token_type_ids", "labels", "label_positions")
     return [
@@ -181,6 +212,19 @@ def cpu_variants(vocab_size: int) -> list[Variant]:
             batch,
             forward_with((*mlm, "span_boundaries", "span_labels")),
             tokens,
+        ),
+        Variant(
+            "SpanBertForPreTraining, tokens alone", SpanBertForPreTraining(ours), batch, forward_with(mlm), tokens
+        ),
+        *(
+            Variant(
+                f"ErnieThuForPreTraining, entities of {width}",
+                ErnieThuForPreTraining(config),
+                add_entities(batch, width, seed=0),
+                forward_with((*mlm, *ENTITY_INPUTS)),
+                tokens,
+            )
+            for width, config in entities.items()
         ),
     ]
 
