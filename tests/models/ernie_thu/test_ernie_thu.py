@@ -481,3 +481,21 @@ def test_probabilities_of_classes_are_labels_too():
     certain = torch.eye(3)[[0, 1, 1]]
     hard = model(**INPUTS, labels=torch.tensor([0, 1, 1])).loss
     torch.testing.assert_close(model(**INPUTS, labels=certain).loss, hard)
+
+
+# ---- adapters ----
+
+
+@pytest.mark.parametrize(
+    ("targets", "number"), [(["query", "value"], 2 * (3 + 2)), (["self.query", "self.value"], 2 * 3)]
+)
+def test_lora_reaches_the_entity_attention_or_leaves_it(targets, number):
+    """By the end of a name: `query` is also in `self_ent`; `self.query` is the text's alone."""
+    from peft import LoraConfig, get_peft_model
+
+    model = get_peft_model(
+        make(ErnieThuForSequenceClassification), LoraConfig(task_type="SEQ_CLS", target_modules=targets, r=2)
+    )
+    assert len([name for name, _ in model.named_parameters() if "lora_B" in name]) == number
+    model(**INPUTS, labels=torch.tensor([0, 1, 1])).loss.backward()
+    assert all(value.grad is not None for value in model.parameters() if value.requires_grad)
