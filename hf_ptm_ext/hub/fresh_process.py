@@ -200,12 +200,33 @@ def tokenize(source: str, revision: str | None, trust_remote_code: bool) -> tupl
     return tokenizer, list(tokenizer(TEXT)["input_ids"])
 
 
+def process(source: str, revision: str | None, trust_remote_code: bool) -> tuple[Any, dict[str, list[int]]]:
+    """Load the checkpoint's processor and use it.
+
+    Args:
+        source: folder or Hub id.
+        revision: commit of the Hub id.
+        trust_remote_code: whether the checkpoint's code may run.
+
+    Returns:
+        The processor, and what it makes of a fixed text.
+    """
+    from transformers import AutoProcessor
+
+    processor = AutoProcessor.from_pretrained(source, revision=revision or "main", trust_remote_code=trust_remote_code)
+    return processor, {name: list(values) for name, values in processor(TEXT).items()}
+
+
+# Auto class of what is beside the model -> the job's field that says whether it is there, and how it is used.
+BESIDE_THE_MODEL = {"AutoTokenizer": ("has_tokenizer", tokenize), "AutoProcessor": ("has_processor", process)}
+
+
 def check_auto_class(auto_class: str, job: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Load, run, re-save and reload through one auto class; write the outputs to `folder`.
 
     Args:
         auto_class: name of the auto class.
-        job: `source`, `revision`, `trust_remote_code` and `has_tokenizer`.
+        job: `source`, `revision`, `trust_remote_code`, `has_tokenizer` and `has_processor`.
         folder: where to write.
 
     Returns:
@@ -223,8 +244,9 @@ def check_auto_class(auto_class: str, job: Mapping[str, Any], folder: Path) -> d
     save_file(outputs, folder / f"{auto_class}.safetensors")
     saved = folder / f"{auto_class}.saved"
     model.save_pretrained(saved)
-    if job["has_tokenizer"]:
-        tokenize(job["source"], job["revision"], trust)[0].save_pretrained(saved)
+    for present, use in BESIDE_THE_MODEL.values():
+        if job[present]:
+            use(job["source"], job["revision"], trust)[0].save_pretrained(saved)
     reloaded, still_missing = load_filled(auto_class, str(saved), None, trust)
     if still_missing:
         raise ValueError(f"the re-saved copy lacks {', '.join(still_missing[:4])}")
@@ -243,7 +265,8 @@ def main(job_file: str) -> None:
     """Do the whole job and write `report.json` beside the job's file, an entry per auto class as it is finished.
 
     Args:
-        job_file: JSON with `source`, `revision`, `trust_remote_code`, `auto_classes` and `has_tokenizer`.
+        job_file: JSON with `source`, `revision`, `trust_remote_code`, `auto_classes`, `has_tokenizer` and
+            `has_processor`.
     """
     hide_package()
     folder = Path(job_file).parent
@@ -267,12 +290,14 @@ def main(job_file: str) -> None:
             report[auto_class] = {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
         shutil.rmtree(folder / f"{auto_class}.saved", ignore_errors=True)
         write()
-    if job["has_tokenizer"]:
+    for name, (present, use) in BESIDE_THE_MODEL.items():
+        if not job[present]:
+            continue
         try:
-            tokenizer, ids = tokenize(job["source"], job["revision"], job["trust_remote_code"])
-            report["AutoTokenizer"] = {"class_name": type(tokenizer).__name__, "ids": ids}
+            loaded, output = use(job["source"], job["revision"], job["trust_remote_code"])
+            report[name] = {"class_name": type(loaded).__name__, "output": output}
         except Exception as error:
-            report["AutoTokenizer"] = {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
+            report[name] = {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
     report["package_was_hidden"] = PACKAGE not in sys.modules
     write()
 

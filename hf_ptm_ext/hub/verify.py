@@ -153,6 +153,7 @@ def verify(
         # A checkpoint that names no code needs none.
         "trust_remote_code": reads_code(folder),
         "has_tokenizer": any((folder / name).is_file() for name in TOKENIZER_FILES),
+        "has_processor": (folder / "processor_config.json").is_file(),
     }
     with tempfile.TemporaryDirectory(prefix="hf-ptm-ext-verify-") as temporary:
         report = _run_fresh(job, Path(temporary), timeout, found)
@@ -309,8 +310,9 @@ def _compare(
                 f"{auto_class}: outputs differ from those of the installed {result.class_name} by "
                 f"{result.difference:.2g}, more than {tolerance:g}."
             )
-    if job["has_tokenizer"]:
-        found.problems += _tokenizer_problems(report.get("AutoTokenizer"), folder)
+    for name, (present, _) in fresh_process.BESIDE_THE_MODEL.items():
+        if job[present]:
+            found.problems += _problems_beside_the_model(name, report.get(name), folder)
 
 
 def _result(
@@ -394,18 +396,19 @@ def _resave_problem(
     return ""
 
 
-def _tokenizer_problems(entry: Mapping[str, Any] | None, folder: Path) -> list[str]:
+def _problems_beside_the_model(name: str, entry: Mapping[str, Any] | None, folder: Path) -> list[str]:
+    """What is wrong with the checkpoint's tokenizer or processor."""
     if entry is None:
-        return ["AutoTokenizer: not reached in the fresh process."]
+        return [f"{name}: not reached in the fresh process."]
     if "error" in entry:
-        return [f"AutoTokenizer: does not load in a fresh process: {entry['error']}"]
+        return [f"{name}: does not load in a fresh process: {entry['error']}"]
     try:
-        _, ids = fresh_process.tokenize(str(folder), None, False)
+        _, output = fresh_process.BESIDE_THE_MODEL[name][1](str(folder), None, False)
     except Exception as error:  # a class that the package has not, or files that it cannot read
         message = " ".join(str(error).split())
-        return [f"AutoTokenizer: loads as {entry['class_name']}, but not with the installed classes: {message}"]
-    if ids != entry["ids"]:
-        return [f"AutoTokenizer: {entry['class_name']} gives other ids than the installed one for a fixed text."]
+        return [f"{name}: loads as {entry['class_name']}, but not with the installed classes: {message}"]
+    if output != entry["output"]:
+        return [f"{name}: {entry['class_name']} gives another output than the installed one for a fixed text."]
     return []
 
 
