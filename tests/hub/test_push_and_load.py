@@ -189,3 +189,46 @@ def test_an_adapter_is_pushed_and_loads_without_the_package(hub, environment, co
     assert json.loads(hub.files("tester/adapter")["adapter_config.json"])["base_model_name_or_path"] == REPOSITORY
     loaded = json.loads(run_script(LOAD_ADAPTER, **environment).splitlines()[-1])
     assert loaded == pytest.approx(pushed, abs=1e-6)
+
+
+PUSH_MASS = """
+import torch
+from hf_ptm_ext import MassConfig, MassForConditionalGeneration
+from hf_ptm_ext.conversion.mass import read_vocabulary, wordpiece_tokenizer
+from tests.hub.checkpoints import FIXTURES
+
+torch.manual_seed(0)
+vocab = read_vocabulary(FIXTURES / "vocab.txt")
+sizes = {f"{side}_{name}": value for side in ("encoder", "decoder")
+         for name, value in (("layers", 2), ("attention_heads", 4), ("ffn_dim", 64))}
+end = vocab["[SEP]"]
+config = MassConfig(vocab_size=len(vocab), d_model=32, max_position_embeddings=48, bos_token_id=vocab["[CLS]"],
+                    eos_token_id=end, decoder_start_token_id=end, **sizes)
+model = MassForConditionalGeneration(config).eval()
+tokenizer = wordpiece_tokenizer(vocab, config, do_lower_case=True)
+model.push_to_hub("tester/tiny-mass")
+tokenizer.push_to_hub("tester/tiny-mass")
+"""
+
+GENERATE_MASS = """
+import json
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("tester/tiny-mass", trust_remote_code=True)
+model = AutoModelForSeq2SeqLM.from_pretrained("tester/tiny-mass", trust_remote_code=True)
+sources = tokenizer(["the light of the harbour", "the harbour"], padding=True, return_tensors="pt")
+output = model.generate(**sources, num_beams=3, max_new_tokens=6, eos_at_limit=True)
+print(json.dumps([output.tolist(), type(model).__module__.split(".")[0]]))
+"""
+
+
+@pytest.mark.slow
+def test_an_encoder_decoder_is_pushed_and_generates_without_the_package(hub, environment):
+    run_script(PUSH_MASS, hidden=False, **environment)
+    files = hub.files("tester/tiny-mass")
+    assert {"modeling_mass.py", "generation_config.json", "tokenizer.json"} <= set(files)
+    remote = json.loads(run_script(GENERATE_MASS, **environment).splitlines()[-1])
+    local = json.loads(run_script("import hf_ptm_ext\n" + GENERATE_MASS, hidden=False, **environment).splitlines()[-1])
+    assert remote == [local[0], "transformers_modules"]
+    assert local[1] == "hf_ptm_ext"
+    assert all(len(row) <= 7 for row in local[0])

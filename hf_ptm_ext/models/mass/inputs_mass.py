@@ -5,6 +5,7 @@ right padding give the same result. Position t is row pad_token_id + 1 + t of a 
 padding and is zero, the rows before it are never read. These are the rows of the reference's tables.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -92,7 +93,7 @@ def token_positions(
         ValueError: a row has more tokens than the table has positions.
     """
     seq_len = embeddings.shape[1]
-    counted = torch.is_tensor(mask) and mask.dim() == 2
+    counted = two_dimensional(mask)
     if counted:
         positions, width = count_positions(mask)[:, -seq_len:], mask.shape[1]
     else:
@@ -151,6 +152,9 @@ def padding_mask(
     Returns:
         An additive mask (eager), a boolean one (sdpa), a `BlockMask` (flex), or `None` when nothing is hidden.
     """
+    if config._attn_implementation == "flex_attention" and two_dimensional(mask):
+        real = mask.to(torch.bool)
+        return flex_mask(lambda batch, head, q, kv: real[batch, kv], states, mask.shape[1])
     # Upstream leaves out a mask of ones, but looking at it makes an accelerator wait.
     may_look = not torch.is_tensor(mask) or values_can_be_read(mask)
     return create_bidirectional_mask(
@@ -171,8 +175,37 @@ def causal_mask(config: MassConfig, states: torch.Tensor, mask: Any, cache: Cach
     Returns:
         As `padding_mask`; `None` leaves it to the implementation's own causal attention.
     """
+    if config._attn_implementation == "flex_attention" and (mask is None or two_dimensional(mask)):
+        queries = states.shape[1]
+        past = 0 if cache is None else cache.get_seq_length()
+        keys = queries if cache is None else cache.get_mask_sizes(queries, 0)[0]
+        if mask is None:
+            return flex_mask(lambda batch, head, q, kv: kv <= q + past, states, keys)
+        real = nn.functional.pad(mask.to(torch.bool), (0, keys - mask.shape[1]))
+        return flex_mask(lambda batch, head, q, kv: (kv <= q + past) & real[batch, kv], states, keys)
     may_look = not torch.is_tensor(mask) or values_can_be_read(mask)
     return create_causal_mask(config, states, mask, cache, allow_is_causal_skip=may_look)
+
+
+def two_dimensional(mask: Any) -> bool:
+    """Whether a mask is one of tokens, `(batch, tokens)`, and no finished one."""
+    return torch.is_tensor(mask) and mask.dim() == 2
+
+
+def flex_mask(visible: Callable[..., torch.Tensor], states: torch.Tensor, keys: int) -> Any:
+    """The block mask of a function; upstream's builder cannot be traced into a compiled graph.
+
+    Args:
+        visible: function of (batch, head, query, key) indices.
+        states: `(batch, queries, hidden)`.
+        keys: number of keys.
+
+    Returns:
+        A `BlockMask`.
+    """
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    return create_block_mask(visible, states.shape[0], None, states.shape[1], keys, device=states.device)
 
 
 def shift_right(ids: torch.Tensor, real: torch.Tensor, start: int, pad: int) -> torch.Tensor:
