@@ -109,6 +109,8 @@ class FamilyCase:
     fresh_in_base: tuple[str, ...] = ("pooler.",)
     # Heads whose checks of training run in the second tier, for families whose copies of them are another family's.
     second_tier_heads: tuple[type, ...] = ()
+    # What `generate` gets in the process without the package, one call each.
+    remote_generation: tuple[dict[str, Any], ...] = ({"num_beams": 2},)
     # Parameters that a head freezes, since nothing that it predicts depends on them: names with `bert.` in front.
     frozen: frozenset[str] = frozenset()
     # Columns without which no head of the family makes a loss, labels aside.
@@ -127,6 +129,9 @@ class FamilyCase:
             "row_head": lambda head: head.kind != "choice",
             "peft_head": lambda head: head.task_type is not None,
         }
+        if "compiled" in metafunc.fixturenames:
+            later = [pytest.mark.slow] if self.second_tier_heads else []  # whose encoder is another family's too
+            metafunc.parametrize("compiled", [False, pytest.param(True, marks=later)])
         for name, wanted in choices.items():
             if name in metafunc.fixturenames:
                 heads = [head for head in self.heads if wanted(head)]

@@ -34,10 +34,15 @@ def check(source: str, job: dict, case: dict) -> "transformers.PreTrainedModel":
     for name, expected in case["outputs"].items():
         if not torch.allclose(outputs[name], expected, rtol=0, atol=1e-5):
             raise SystemExit(f"{source}: {name} differs by {(outputs[name] - expected).abs().max()}")
-    if "generated" in case:
-        sequences = model.generate(**case["generated"]["arguments"])
-        if not torch.equal(sequences, case["generated"]["sequences"]):
-            raise SystemExit(f"{source}: generated {sequences.tolist()}")
+    for generated in case.get("generated", ()):
+        arguments = generated["arguments"]
+        if arguments.get("custom_generate") == "<checkpoint>":
+            if not Path(source).is_dir():
+                continue
+            arguments = {**arguments, "custom_generate": source}
+        sequences = model.generate(**arguments)
+        if not torch.equal(sequences, generated["sequences"]):
+            raise SystemExit(f"{source}: generated {sequences.tolist()} with {sorted(arguments)}")
     return model
 
 

@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from torch import nn
 
 from .family import FamilyCase, Head, assert_same, prediction
 
 FRESH_PROCESS = Path(__file__).with_name("fresh_process.py")
+CHECKPOINT = "<checkpoint>"  # stands for the folder from which the process without the package loads
 
 
 class PeftChecks(FamilyCase):
@@ -82,7 +82,6 @@ class PeftChecks(FamilyCase):
         with torch.no_grad():
             assert_same(prediction(peft_head, loaded(**inputs)), after, 1e-5)
 
-    @pytest.mark.parametrize("compiled", [False, True])
     def test_fusing_bypasses_no_adapter(self, compiled: bool) -> None:
         head = next(head for head in self.heads if head.task_type is not None)
         torch._dynamo.reset()
@@ -154,12 +153,13 @@ class PeftChecks(FamilyCase):
         assert len(fired) == len(queries(model)) > 0
 
 
-def generated_case(model: nn.Module, inputs: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """Arguments of `generate`, and what comes out here."""
+def generated_case(model: nn.Module, inputs: dict[str, torch.Tensor], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of `generate`, and what comes out here, where the checkpoint's own decoding is the package's."""
     names = ("input_ids", "attention_mask", "langs", "decoder_langs")
-    arguments = {name: inputs[name] for name in names if name in inputs}
-    arguments |= {"max_new_tokens": 5, "num_beams": 2, "do_sample": False}
-    return {"arguments": arguments, "sequences": model.generate(**arguments)}
+    prompt = {name: inputs[name] for name in names if name in inputs}
+    arguments = {**prompt, "max_new_tokens": 5, "do_sample": False, **arguments}
+    here = {name: value for name, value in arguments.items() if name not in ("custom_generate", "trust_remote_code")}
+    return {"arguments": arguments, "sequences": model.generate(**here)}
 
 
 class RemoteChecks(FamilyCase):
@@ -212,7 +212,7 @@ class RemoteChecks(FamilyCase):
                 outputs = model(**inputs)
             case = {"inputs": inputs, "outputs": {name: outputs[name] for name in head.outputs}}
             if head.generates:
-                case["generated"] = generated_case(model, inputs)
+                case["generated"] = [generated_case(model, inputs, arguments) for arguments in self.remote_generation]
             torch.save(case, folder / "case.pt")
             autos = {"auto_class": head.auto_class, "also": head.also}
             jobs.append({"folder": str(folder), **autos, "class": head.cls.__name__})

@@ -21,6 +21,10 @@ from .modes_unilm import LEFT_TO_RIGHT, SEQ2SEQ
 REFUSED = {
     "assistant_model": "assisted decoding checks several tokens at once, and UniLM feeds a [MASK] for each",
     "prompt_lookup_num_tokens": "prompt lookup checks several tokens at once, and UniLM feeds a [MASK] for each",
+    "assistant_early_exit": "assisted decoding checks several tokens at once, and UniLM feeds a [MASK] for each",
+    "use_mtp": "assisted decoding checks several tokens at once, and UniLM feeds a [MASK] for each",
+    "prefill_chunk_size": "a source is read at once, since its tokens see each other",
+    "guidance_scale": "its second prompt would be fed without a [MASK]",
     "inputs_embeds": "a prompt is given by its `input_ids`",
     "position_ids": "positions are counted from `attention_mask`",
     "sequence_ids": "packed rows cannot be continued; pad the prompts to one a row",
@@ -69,7 +73,8 @@ def check_generation(
         return next((value for value in values if value is not None), None)
 
     for name, reason in REFUSED.items():
-        if setting(name) is not None:
+        value = setting(name)
+        if value is not None and value is not False and not (name == "guidance_scale" and value == 1):
             raise ValueError(f"`{name}` cannot be used: {reason}. Leave it out.")
     if setting("cache_implementation") not in (None, "dynamic"):
         raise ValueError(

@@ -1,8 +1,6 @@
 """UniLM's own beam search is the reference's, token by token, and travels with the checkpoint."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -331,60 +329,3 @@ def test_a_pushed_checkpoint_uploads_the_search(tmp_path):
     model.save_pretrained(tmp_path)
     assert (tmp_path / "custom_generate" / "generate.py").is_file()
     assert "custom_generate" not in model._get_files_timestamps(tmp_path)  # counts as changed
-
-
-USER = """
-import sys, torch, json
-from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
-folder, again = sys.argv[1:]
-source = torch.tensor([[0, 3, 7, 8, 4], [3, 9, 10, 11, 4]])
-beam = dict(search_beam_size=4, max_new_tokens=8, length_penalty=0.6, forbid_duplicate_ngrams=True, ngram_size=2)
-model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=True).eval()
-stock = type(model).generate
-found = {
-    "plain": model.generate(source, max_new_tokens=8, do_sample=False).tolist(),
-    "class's plain": stock(model, source, max_new_tokens=8, do_sample=False).tolist(),
-    "stock beams": model.generate(input_ids=source, max_new_tokens=8, num_beams=4).tolist(),
-    "class's stock beams": stock(model, source, max_new_tokens=8, num_beams=4).tolist(),
-    "beam": model.generate(source, **beam).tolist(),
-}
-model.save_pretrained(again)
-model = AutoModelForCausalLM.from_pretrained(again, trust_remote_code=True).eval()
-found["beam after saving again"] = model.generate(input_ids=source, **beam).tolist()
-stock = type(model).generate
-found["beam by folder"] = stock(model, source, custom_generate=again, trust_remote_code=True, **beam).tolist()
-found["plain by folder"] = stock(
-    model, source, custom_generate=again, trust_remote_code=True, max_new_tokens=8, do_sample=False
-).tolist()
-found["package"] = "hf_ptm_ext" in sys.modules
-print(json.dumps(found))
-"""
-
-
-def test_a_user_without_the_package_has_the_search(tmp_path, monkeypatch):
-    model = small_model()
-    model.save_pretrained(tmp_path / "model")
-    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    process = subprocess.run(
-        [sys.executable, "-c", USER, str(tmp_path / "model"), str(tmp_path / "again")],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
-    assert process.returncode == 0, process.stderr
-    found = json.loads(process.stdout.strip().splitlines()[-1])
-    ours = model.generate(
-        torch.tensor([[0, 3, 7, 8, 4], [3, 9, 10, 11, 4]]),
-        max_new_tokens=8,
-        custom_generate=unilm_beam_search,
-        search_beam_size=4,
-        length_penalty=0.6,
-        forbid_duplicate_ngrams=True,
-        ngram_size=2,
-    ).tolist()
-    assert found["beam"] == found["beam after saving again"] == found["beam by folder"] == ours
-    assert found["plain"] == found["class's plain"] == found["plain by folder"]
-    assert found["stock beams"] == found["class's stock beams"]
-    assert not found["package"]

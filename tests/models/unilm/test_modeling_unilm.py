@@ -30,8 +30,10 @@ from tests.conformance.family import (
     token_labels,
 )
 from tests.conformance.generation import GenerationChecks
+from tests.conformance.parts import CHECKPOINT
 
 BIDIRECTIONAL, LEFT_TO_RIGHT, RIGHT_TO_LEFT, SEQ2SEQ = range(4)
+BEAM_SEARCH = {"search_beam_size": 4, "length_penalty": 0.6, "forbid_duplicate_ngrams": True, "ngram_size": 2}
 MODE_INPUTS = ("lm_mode", "source_lengths")
 
 
@@ -130,6 +132,13 @@ class UniLMCase:
         UniLMForMultipleChoice,
     )
     needed_inputs = ("input_ids", "attention_mask", "source_lengths")
+    remote_generation = (
+        {},
+        {"num_beams": 2},
+        BEAM_SEARCH,
+        {**BEAM_SEARCH, "custom_generate": CHECKPOINT, "trust_remote_code": True},
+        {"custom_generate": CHECKPOINT, "trust_remote_code": True},
+    )
     structured_inputs = {
         "bidirectional": one_mode(BIDIRECTIONAL),
         "left-to-right": one_mode(LEFT_TO_RIGHT),
@@ -237,6 +246,10 @@ class TestUniLMGeneration(UniLMCase, GenerationChecks):
     refused_options = {
         **GenerationChecks.refused_options,
         "cache": lambda case: StaticCache(case.config(), max_cache_len=40),
+        "assistant_early_exit": lambda case: 1,
+        "use_mtp": lambda case: True,
+        "prefill_chunk_size": lambda case: 2,
+        "guidance_scale": lambda case: 1.5,
         "inputs_embeds": lambda case: torch.zeros(1, 7, 32),
         "position_ids": lambda case: torch.arange(7)[None],
         "sequence_ids": lambda case: torch.ones(1, 7),
