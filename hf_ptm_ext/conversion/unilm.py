@@ -5,12 +5,14 @@ of the label-smoothing loss, token-type tables of another size, position tables 
 projection of the unilm1.2 code (`qkv_linear` with `q_bias` and `v_bias`, and no key bias).
 """
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from ..models.unilm.configuration_unilm import UniLMConfig
+from ..models.unilm.modeling_unilm import UniLMForPreTraining
 from ..models.unilm.tokenizer_unilm import unilm_tokenizer
 from .report import Conversion
 
@@ -101,10 +103,40 @@ def convert_state_dict(original: Mapping[str, torch.Tensor], config: UniLMConfig
     if "cls.predictions.bias" in tensors:
         tensors.setdefault(DECODER, tensors[WORDS])
         tensors["cls.predictions.decoder.bias"] = tensors["cls.predictions.bias"]
-    unknown = sorted(name for name in tensors if not name.startswith(("bert.", "cls.")))
+    check_names(tensors, config)
+    return tensors
+
+
+def check_names(tensors: Mapping[str, torch.Tensor], config: UniLMConfig) -> None:
+    """Refuse tensors that no model of the family has a place for.
+
+    Args:
+        tensors: by our names.
+        config: the model's.
+
+    Raises:
+        ValueError: a relative position bias (UniLMv2), unknown names, or a tensor of another shape; all are named.
+    """
+    relative = [name for name in tensors if "rel_pos_bias" in name]
+    if relative:
+        raise ValueError(
+            f"`{relative[0]}` is a relative position bias: this is a UniLMv2 checkpoint, and UniLM (v1 and v1.2) has "
+            "absolute positions alone, so that its outputs would be wrong. There is no conversion for it."
+        )
+    with_all_heads = copy.deepcopy(config)
+    with_all_heads.next_sentence_prediction = True
+    with torch.device("meta"):
+        places = UniLMForPreTraining(with_all_heads).state_dict()
+    unknown = sorted(set(tensors) - set(places))
     if unknown:
         raise ValueError(f"Names that no UniLM model reads: {', '.join(unknown[:5])}{', ...' * (len(unknown) > 5)}.")
-    return tensors
+    for name, value in tensors.items():
+        if value.shape != places[name].shape:
+            raise ValueError(
+                f"`{name}` has the shape {tuple(value.shape)} and the config asks for {tuple(places[name].shape)}: "
+                "correct the config. Tables of several positions or projections side by side are of an option that no "
+                "released checkpoint has."
+            )
 
 
 def revert_state_dict(ours: Mapping[str, torch.Tensor], config: UniLMConfig) -> Tensors:

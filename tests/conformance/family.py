@@ -13,6 +13,12 @@ import torch
 
 LENGTHS = (9, 6, 4)  # real tokens of the rows of every batch
 CHOICES = 3
+# Checks of a head in which its encoder decides.
+CHECKS_OF_THE_ENCODER = (
+    "test_the_attention_implementation_can_be_changed",
+    "test_gradients_of_hidden_states_and_attentions_can_be_kept",
+    "test_models_can_be_pickled_and_copied",
+)
 
 
 @dataclass(frozen=True)
@@ -107,8 +113,11 @@ class FamilyCase:
     query_name = "attention.self.query"
     classifier_name = "classifier"
     fresh_in_base: tuple[str, ...] = ("pooler.",)
-    # Heads whose checks of training run in the second tier, for families whose copies of them are another family's.
+    # Heads whose checks of training, and of what the encoder alone decides, run in the second tier, for families whose
+    # copies of them are another family's.
     second_tier_heads: tuple[type, ...] = ()
+    # Whether the encoder is another family's too, so that compiling it with adapters is for the second tier.
+    encoder_is_a_copy = False
     # What `generate` gets in the process without the package, one call each.
     remote_generation: tuple[dict[str, Any], ...] = ({"num_beams": 2},)
     # Parameters that a head freezes, since nothing that it predicts depends on them: names with `bert.` in front.
@@ -130,14 +139,15 @@ class FamilyCase:
             "peft_head": lambda head: head.task_type is not None,
         }
         if "compiled" in metafunc.fixturenames:
-            later = [pytest.mark.slow] if self.second_tier_heads else []  # whose encoder is another family's too
+            later = [pytest.mark.slow] if self.encoder_is_a_copy else []
             metafunc.parametrize("compiled", [False, pytest.param(True, marks=later)])
         for name, wanted in choices.items():
             if name in metafunc.fixturenames:
                 heads = [head for head in self.heads if wanted(head)]
                 owner = metafunc.function.__qualname__.split(".")[0]
-                trains = owner in ("TrainingChecks", "TrainerChecks", "PeftChecks")
-                later = [trains and head.cls in self.second_tier_heads for head in heads]
+                waits = owner in ("TrainingChecks", "TrainerChecks", "PeftChecks")
+                waits = waits or metafunc.function.__name__ in CHECKS_OF_THE_ENCODER
+                later = [waits and head.cls in self.second_tier_heads for head in heads]
                 metafunc.parametrize(
                     name,
                     [

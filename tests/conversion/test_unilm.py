@@ -104,6 +104,25 @@ def test_names_of_another_model_are_refused(options):
         convert_state_dict({"net.weight": torch.zeros(2)}, convert_config(options))
 
 
+@pytest.mark.parametrize(
+    ("name", "shape", "message"),
+    [
+        (
+            "bert.encoder.rel_pos_bias.weight",
+            (2, 32),
+            "`bert.encoder.rel_pos_bias.weight` is a relative position bias",
+        ),
+        ("bert.rel_pos_bias.weight", (2, 32), "UniLMv2"),
+        ("bert.encoder.layer.0.attention.self.second_query.weight", (16, 16), "no UniLM model reads: .*second_query"),
+        ("cls2.predictions.bias", (60,), "no UniLM model reads: cls2"),
+        ("bert.embeddings.position_embeddings.weight", (24, 64), r"has the shape \(24, 64\)"),
+    ],
+)
+def test_what_the_family_has_no_place_for_is_refused(bert, options, name, shape, message):
+    with pytest.raises(ValueError, match=message):
+        convert_state_dict({**bert, name: torch.zeros(shape)}, convert_config(options))
+
+
 def test_an_encoder_without_prefix_says_that_its_head_is_new(bert):
     encoder = {name.removeprefix("bert."): value for name, value in bert.items() if name.startswith("bert.")}
     conversion = convert_checkpoint(encoder, {**SIZES, "type_vocab_size": 2})

@@ -131,6 +131,7 @@ class UniLMCase:
         UniLMForQuestionAnswering,
         UniLMForMultipleChoice,
     )
+    encoder_is_a_copy = True  # SpanBERT's
     needed_inputs = ("input_ids", "attention_mask", "source_lengths")
     remote_generation = (
         {},
