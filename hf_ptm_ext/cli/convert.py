@@ -287,6 +287,10 @@ def _write(
         limitations=[
             f"The file had no {what} (`{head}`): it is new in every model that has it."
             for head, what in conversion.initialised.items()
+        ]
+        + [
+            f"The {what} (`{part}`) is random: the source had none. It has to be trained."
+            for part, what in conversion.filled.items()
         ],
     )
 
@@ -304,6 +308,10 @@ def _report(checkpoint: Any, conversion: Any, tokenizer: list[str], target: Path
             [
                 f"{head} ({what}), whenever a model that has it is loaded: the file has none"
                 for head, what in conversion.initialised.items()
+            ]
+            + [
+                f"{part} ({what}), at random, in the file that was written: the source has none"
+                for part, what in conversion.filled.items()
             ],
         ),
         ("assumed", [f"{field} {value}" for field, value in conversion.assumed.items()]),

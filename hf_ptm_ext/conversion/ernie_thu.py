@@ -326,8 +326,9 @@ def convert_checkpoint(original: Mapping[str, torch.Tensor], options: Mapping[st
             entity vector.
 
     Returns:
-        Configuration, tensors and report. Tied copies are not among the tensors, and neither is what the file lacks:
-        loading says that it is new.
+        Configuration, tensors and report. Tied copies are not among the tensors, and neither are heads that the file
+        lacks: loading says that they are new. An entity side that the file lacks is: the same random one every time,
+        so that the encoder that was written is one model.
 
     Raises:
         ValueError: as `convert_config` and `convert_state_dict`.
@@ -369,15 +370,13 @@ def convert_checkpoint(original: Mapping[str, torch.Tensor], options: Mapping[st
         unused = [name for name in kept if name.startswith("cls.")]
         dropped |= {key: f"not in {architecture}" for key, (name, _) in names.items() if name in unused}
         kept = {name: tensor for name, tensor in kept.items() if name not in unused}
-    initialised = {}
-    if inferred is None and _entity_names(config):
-        initialised[ENTITY_SIDE] = "entity side of the encoder"
-    if task is None:
-        initialised |= {
-            f"{head}*": what
-            for head, what in PRETRAINING_PARTS.items()
-            if not any(name.startswith(head) for name in converted)
-        }
+    fresh = {} if inferred is not None else _fresh_entity_side(config, converted)
+    kept |= fresh
+    initialised = {
+        f"{head}*": what
+        for head, what in PRETRAINING_PARTS.items()
+        if task is None and not any(name.startswith(head) for name in converted)
+    }
     counts = Counter(change for _, changes in names.values() for change in changes)
     return Conversion(
         config=config,
@@ -386,6 +385,7 @@ def convert_checkpoint(original: Mapping[str, torch.Tensor], options: Mapping[st
         renamed={CHANGES[change]: number for change, number in counts.items()},
         dropped=dropped,
         initialised=initialised,
+        filled={ENTITY_SIDE: "entity side of the encoder"} if fresh else {},
     )
 
 
@@ -461,9 +461,22 @@ def _expected_shapes(config: ErnieThuConfig, names: Mapping[str, torch.Tensor]) 
     return shapes
 
 
-def _entity_names(config: ErnieThuConfig) -> set[str]:
-    """Names of the encoder's entity side."""
-    return {name for name in _expected_shapes(config, {}) if LAYER.match(name) and "_ent." in name}
+def _fresh_entity_side(config: ErnieThuConfig, tensors: Mapping[str, torch.Tensor]) -> Tensors:
+    """The encoder's entity side as training begins: normal weights, zero biases, LayerNorms of one and zero."""
+    generator = torch.Generator().manual_seed(0)
+    dtype = tensors[WORD_EMBEDDINGS].dtype
+    fresh = {}
+    for name, shape in _expected_shapes(config, {}).items():
+        if not (LAYER.match(name) and "_ent." in name):
+            continue
+        if name.endswith("bias"):
+            value = torch.zeros(shape)
+        elif len(shape) == 1:
+            value = torch.ones(shape)
+        else:
+            value = config.initializer_range * torch.randn(shape, generator=generator)
+        fresh[name] = value.to(dtype)
+    return fresh
 
 
 def _check_layers(names: Mapping[str, torch.Tensor], config: ErnieThuConfig) -> None:

@@ -18,6 +18,7 @@ class Conversion:
         dropped: keys of the file that are not written, each with the reason.
         initialised: heads that the file lacks, each with what it predicts: loading them gives fresh weights.
         assumed: fields of the config that nothing in the checkpoint says, each with the value taken and why.
+        filled: parts of the encoder that the file lacks, each with what it is: fresh weights are among the tensors.
     """
 
     config: Any
@@ -27,3 +28,4 @@ class Conversion:
     dropped: dict[str, str] = field(default_factory=dict)
     initialised: dict[str, str] = field(default_factory=dict)
     assumed: dict[str, str] = field(default_factory=dict)
+    filled: dict[str, str] = field(default_factory=dict)

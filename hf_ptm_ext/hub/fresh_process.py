@@ -74,6 +74,9 @@ def seeded_inputs(model: Any) -> dict[str, Any]:
         inputs["decoder_input_ids"] = torch.randint(config.vocab_size, shape, generator=generator)
     if "decoder_langs" in names:
         inputs |= {"langs": torch.zeros(2, dtype=torch.long), "decoder_langs": torch.arange(2) % config.n_langs}
+    if "entity_embeds" in names:
+        vectors = torch.randn(*shape, config.entity_hidden_size, generator=generator)
+        inputs["entity_embeds"] = vectors * (torch.rand(*shape, 1, generator=generator) < 0.3)
     if "span_boundaries" in names:
         inputs["span_boundaries"] = torch.tensor([[[1, shape[-1] // 2]], [[0, 2]]])
     return inputs

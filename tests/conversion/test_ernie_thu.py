@@ -199,7 +199,7 @@ def test_the_command_converts_and_goes_back(tmp_path, capsys):
 
 
 def test_a_bert_becomes_the_start_of_an_ernie(tmp_path, capsys):
-    """Its entity side is new, and the command and the loading say so."""
+    """Its entity side is new, the same one every time; the command says so, and of the heads the loading."""
     bert = BertForPreTraining(BertConfig(**SIZES))
     bert.save_pretrained(tmp_path / "bert")
     assert main(["convert", "ernie_thu", str(tmp_path / "bert"), str(tmp_path / "ours")]) == 0
@@ -207,10 +207,21 @@ def test_a_bert_becomes_the_start_of_an_ernie(tmp_path, capsys):
     assert "initialised  bert.encoder.layer.*_ent.* (entity side of the encoder)" in printed
     assert "initialised  cls.predictions_ent.* (entity head)" in printed
     stored = load_file(tmp_path / "ours" / "model.safetensors")
-    assert not any("_ent." in name for name in stored)
+    entity_side = {name: value for name, value in stored.items() if "_ent." in name}
+    assert len(entity_side) == 22
+    for name, value in entity_side.items():
+        if name.endswith("bias"):
+            assert not value.any()
+        elif value.dim() == 1:
+            assert (value == 1).all()
+        else:
+            assert 0.015 < value.std() < 0.025
+    assert main(["convert", "ernie_thu", str(tmp_path / "bert"), str(tmp_path / "again")]) == 0
+    names = ("ours", "again")
+    assert len({(tmp_path / name / "model.safetensors").read_bytes() for name in names}) == 1
     model, info = ErnieThuForPreTraining.from_pretrained(tmp_path / "ours", output_loading_info=True)
     assert info["missing_keys"]
-    assert all("_ent." in name for name in info["missing_keys"])
+    assert all(name.startswith("cls.predictions_ent.") for name in info["missing_keys"])
     for name, value in bert.state_dict().items():
         assert torch.equal(model.state_dict()[name], value), name
     assert "entity side" in (tmp_path / "ours" / "README.md").read_text(encoding="utf-8")
