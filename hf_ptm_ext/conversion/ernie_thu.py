@@ -11,9 +11,11 @@ the word embeddings. A BERT file has no entity side: it is new then, as at the s
 The entity table (`kg_embed`) is a file of its own, see `EntityTable.from_kg_embed`.
 """
 
+import json
 import re
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,6 +33,8 @@ __all__ = [
     "revert_checkpoint",
     "revert_config",
     "revert_state_dict",
+    "wordpiece_tokenizer",
+    "write_original",
 ]
 
 Tensors = dict[str, torch.Tensor]
@@ -428,6 +432,50 @@ def revert_checkpoint(
     named = {describe_key(key)[0]: tensor for key, tensor in ours.items()}
     named.pop("bert.entity_embeddings.weight", None)
     return revert_state_dict(named, config, tied_copies=True), revert_config(config)
+
+
+def wordpiece_tokenizer(vocab: Mapping[str, int], config: ErnieThuConfig, do_lower_case: bool) -> Any:
+    """What is saved beside a converted model: a processor, still without a vocabulary of entities.
+
+    Args:
+        vocab: pieces and their ids.
+        config: the configuration.
+        do_lower_case: whether the vocabulary is lower case.
+
+    Returns:
+        An `ErnieThuProcessor` with a fast BERT tokenizer.
+    """
+    from transformers import BertTokenizerFast  # type: ignore[attr-defined]
+
+    from ..models.ernie_thu.processing_ernie_thu import ErnieThuProcessor
+
+    tokenizer = BertTokenizerFast(
+        vocab=dict(vocab), do_lower_case=do_lower_case, model_max_length=config.max_position_embeddings
+    )
+    return ErnieThuProcessor(tokenizer)
+
+
+def write_original(
+    folder: Path, tensors: Mapping[str, torch.Tensor], options: Mapping[str, Any], source: Path
+) -> None:
+    """Write the original's files under the names that its code asks for.
+
+    Args:
+        folder: where to.
+        tensors: what `revert_checkpoint` gave.
+        options: likewise.
+        source: the folder of ours; its tokenizer becomes `vocab.txt`.
+    """
+    torch.save(dict(tensors), folder / "pytorch_model.bin")
+    with open(folder / "ernie_config.json", "w", encoding="utf-8", newline="\n") as file:
+        file.write(json.dumps(dict(options), indent=2) + "\n")
+    if not (source / "tokenizer_config.json").is_file():
+        return
+    from transformers import BertTokenizerFast  # type: ignore[attr-defined]
+
+    vocab = BertTokenizerFast.from_pretrained(source).get_vocab()
+    with open(folder / "vocab.txt", "w", encoding="utf-8", newline="\n") as file:
+        file.writelines(f"{piece}\n" for piece in sorted(vocab, key=vocab.__getitem__))
 
 
 def _architecture(names: Mapping[str, Any]) -> str:

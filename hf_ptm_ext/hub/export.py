@@ -6,6 +6,7 @@
 import importlib
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,12 @@ def families() -> list[str]:
     return sorted(path.parent.name for path in MODELS.glob("*/configuration_*.py"))
 
 
-def code_files(family: str) -> list[Path]:
+def code_files(family: str, entries: Sequence[str] = ENTRY_FILES) -> list[Path]:
     """The files of a family that a checkpoint carries: its entry files and all that they import from their folder.
 
     Args:
         family: its `model_type`.
+        entries: kinds of entry files (default all).
 
     Returns:
         Paths inside the package, sorted by name.
@@ -48,7 +50,7 @@ def code_files(family: str) -> list[Path]:
 
     _check_family(family)
     found: set[Path] = set()
-    for kind in ENTRY_FILES:
+    for kind in entries:
         entry = MODELS / family / f"{kind}_{family}.py"
         if entry.is_file():
             found |= {entry, *(Path(path) for path in get_relative_import_files(entry))}
@@ -104,7 +106,9 @@ def finish_folder(folder: str | Path) -> list[str]:
     config = read_config(folder)
     family = config.get("model_type")
     if family in families():
-        for path in code_files(family):
+        # Without a processor's own file nothing in the folder names its code, and saving the model again drops it.
+        processes = (folder / "processor_config.json").is_file()
+        for path in code_files(family, [kind for kind in ENTRY_FILES if kind != "processing" or processes]):
             shutil.copyfile(path, folder / path.name)
         if (MODELS / family / f"beam_search_{family}.py").is_file():
             search = importlib.import_module(f"hf_ptm_ext.models.{family}.beam_search_{family}")

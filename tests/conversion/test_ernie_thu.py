@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import BertConfig, BertForPreTraining
+from transformers import AutoProcessor, BertConfig, BertForPreTraining
 
 from hf_ptm_ext import (
     ErnieThuForEntityTyping,
@@ -13,6 +13,7 @@ from hf_ptm_ext import (
     ErnieThuForQuestionAnswering,
     ErnieThuForSequenceClassification,
     ErnieThuModel,
+    ErnieThuProcessor,
 )
 from hf_ptm_ext.cli import main
 from hf_ptm_ext.conversion.ernie_thu import (
@@ -25,6 +26,7 @@ from hf_ptm_ext.conversion.ernie_thu import (
     revert_config,
     revert_state_dict,
 )
+from hf_ptm_ext.hub import verify
 
 SIZES = {
     "vocab_size": 149,
@@ -165,8 +167,12 @@ def test_options_without_layer_types_are_read_from_the_file():
 # ---- by command ----
 
 
+VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij", *(f"##{letter}" for letter in "abcdefghij")]
+
+
 def write(folder, state, options, config_name="ernie_config.json"):
     folder.mkdir()
+    (folder / "vocab.txt").write_text("\n".join(VOCAB) + "\n", encoding="utf-8")
     torch.save(state, folder / "pytorch_model.bin")
     (folder / config_name).write_text(json.dumps(options), encoding="utf-8")
     return folder
@@ -187,14 +193,23 @@ def test_the_command_converts_and_goes_back(tmp_path, capsys):
     assert {path.name for path in (tmp_path / "ours").iterdir()} >= {
         "modeling_ernie_thu.py",
         "entity_table_ernie_thu.py",
+        "processing_ernie_thu.py",
+        "processor_config.json",
+        "tokenizer.json",
         "README.md",
     }
+    processor = AutoProcessor.from_pretrained(tmp_path / "ours")
+    assert type(processor) is ErnieThuProcessor
+    assert processor("ab c", entities=[(0, 2, 4)])["entity_ids"] == [0, 4, 0, 0, 0]
+    assert verify(tmp_path / "ours").ok
 
     assert main(["convert", "ernie_thu", str(tmp_path / "ours"), str(tmp_path / "back"), "--to-original"]) == 0
-    back = torch.load(tmp_path / "back" / "model.pt", weights_only=True)
+    assert {path.name for path in (tmp_path / "back").iterdir()} == {path.name for path in source.iterdir()}
+    assert (tmp_path / "back" / "vocab.txt").read_bytes() == (source / "vocab.txt").read_bytes()
+    back = torch.load(tmp_path / "back" / "pytorch_model.bin", weights_only=True)
     assert back.keys() == state.keys()
     assert all(torch.equal(back[name], value) for name, value in state.items())
-    options = json.loads((tmp_path / "back" / "config.json").read_text(encoding="utf-8"))
+    options = json.loads((tmp_path / "back" / "ernie_config.json").read_text(encoding="utf-8"))
     assert options["layer_types"] == OPTIONS["layer_types"]
 
 
@@ -224,6 +239,7 @@ def test_a_bert_becomes_the_start_of_an_ernie(tmp_path, capsys):
     assert all(name.startswith("cls.predictions_ent.") for name in info["missing_keys"])
     for name, value in bert.state_dict().items():
         assert torch.equal(model.state_dict()[name], value), name
+    assert not (tmp_path / "ours" / "processing_ernie_thu.py").exists(), "no vocabulary, no processor"
     assert "entity side" in (tmp_path / "ours" / "README.md").read_text(encoding="utf-8")
     again = ErnieThuModel.from_pretrained(tmp_path / "ours")
     assert torch.isfinite(again(torch.tensor([[2, 7, 3]])).last_hidden_state).all()
