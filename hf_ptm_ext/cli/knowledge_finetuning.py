@@ -14,6 +14,7 @@ from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
+import torch
 from transformers import AutoConfig, AutoTokenizer, DataCollatorWithPadding, Trainer, set_seed
 
 from ..data.wordnet import NounLinker
@@ -163,7 +164,11 @@ def train(
     cls = task.head_class(config.model_type)
     options = {} if cls.__name__.startswith("ErnieThu") else {"trust_remote_code": model_args.trust_remote_code}
     model = cls.from_pretrained(
-        model_args.model_name_or_path, config=config, revision=model_args.model_revision, **options
+        model_args.model_name_or_path,
+        config=config,
+        revision=model_args.model_revision,
+        dtype=torch.float32,
+        **options,
     )
     tokenizer = AutoTokenizer.from_pretrained(model_args.model_name_or_path, **source)
     processor = tokenizer

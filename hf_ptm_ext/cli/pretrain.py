@@ -16,6 +16,7 @@ from ..trainers import PreTrainingTrainer
 from ..trainers.plots import plot_loss_curve
 from .pretrain_arguments import DataArguments, ModelArguments, ObjectiveArguments, PretrainingArguments, parse
 from .pretrain_data import EMBEDDED_LICENSES, Rows, build_rows, split_documents, trained_tokenizer
+from .pretrain_entities import open_entities
 from .pretrain_objectives import build_collator, build_model
 from .runs import choose_checkpoint, configure_logging, remove_checkpoints, written_aside
 
@@ -23,9 +24,12 @@ logger = logging.getLogger(__name__)
 
 # Shares of unknown tokens in the training text.
 UNKNOWN_WARNING, UNKNOWN_LIMIT = 0.05, 0.5
+# Term of the loss -> what the printed table calls it.
+TERMS = {"mlm": "masked tokens", "sbo": "span boundary", "nsp": "next sentence", "entity": "entities"}
 DESCRIPTIONS = {
     "span": "Pre-trained with SpanBERT's objectives by hf-ptm-ext: masked spans, and spans from their boundaries.",
     "unilm": "Pre-trained by hf-ptm-ext as UniLM is: masked tokens in four attention modes, next sentences.",
+    "ernie_thu": "Pre-trained by hf-ptm-ext as ERNIE-THU is: masked tokens, next sentences, denoised entities.",
     "mlm": "Pre-trained by hf-ptm-ext with dynamic token masking (BERT, RoBERTa).",
     "wwm": "Pre-trained by hf-ptm-ext with whole-word masking (BERT-WWM; Cui et al. 2019 for Chinese).",
 }
@@ -74,6 +78,7 @@ def pretrain(
     tokenizer = choose_tokenizer(model_args, data_args, documents[0])
     if objective_args.objective == "unilm":
         tokenizer = unilm_tokenizer(tokenizer)
+    entities = open_entities(objective_args, tokenizer)
     rows = build_rows(
         data_args,
         objective_args,
@@ -82,8 +87,9 @@ def pretrain(
         training_args.seed,
         training_args.process_index,
         training_args.world_size,
+        entities,
     )
-    model = build_model(model_args, data_args, objective_args, tokenizer)
+    model = build_model(model_args, data_args, objective_args, tokenizer, entities)
     fixed_shapes = bool(training_args.torch_compile)
 
     def collator(seed: int) -> Any:
@@ -123,7 +129,7 @@ def pretrain(
     metrics |= result.metrics
     if rows.evaluation is not None:
         metrics |= trainer.evaluate()
-    finish(trainer, model_args, data_args, objective_args, rows, metrics)
+    finish(trainer, model_args, data_args, objective_args, rows, metrics, entities)
     return metrics
 
 
@@ -221,6 +227,7 @@ def finish(
     objective_args: ObjectiveArguments,
     rows: Rows,
     metrics: dict[str, float],
+    entities: Any = None,
 ) -> None:
     """Save model, tokenizer, metrics, card and curve into the output folder; push if asked."""
     args = trainer.args
@@ -232,6 +239,8 @@ def finish(
             model = getattr(model, "_orig_mod", model)
             model.save_pretrained(partial, state_dict=state_dict)
             trainer.processing_class.save_pretrained(partial)
+            if entities is not None:
+                entities.save(partial)
         with written_aside(output) as partial:
             draw_curve(trainer, partial, metrics)
         write_card(trainer, output, model_args, data_args, objective_args, rows, metrics)
@@ -295,7 +304,7 @@ def write_card(
         title=Path(args.output_dir).name,
         figure="loss_curve.png",
         # A family's template speaks of its own objective.
-        template=None if objective_args.objective == "span" else "encoder",
+        template=None if objective_args.objective in ("span", "ernie_thu") else "encoder",
         description=DESCRIPTIONS[objective_args.objective],
     )
 
@@ -319,7 +328,7 @@ def scores(metrics: dict[str, float], prefix: str) -> dict[str, float]:
 def print_results(output: Path, metrics: dict[str, float]) -> None:
     """Print held-out loss and accuracy per term, before and after, beside the baselines."""
     lines = []
-    for term, name in (("mlm", "masked tokens"), ("sbo", "span boundary"), ("nsp", "next sentence")):
+    for term, name in TERMS.items():
         if f"eval_{term}_loss" not in metrics:
             continue
         cells = []

@@ -6,7 +6,9 @@ from transformers import HfArgumentParser, TrainingArguments
 
 from .recipes import as_flags, read_recipe, split_overrides
 
-OBJECTIVES = ("span", "mlm", "wwm", "unilm")
+OBJECTIVES = ("span", "mlm", "wwm", "unilm", "ernie_thu")
+# Objectives that draw second segments from all documents, and the family that they train.
+PAIR_FAMILIES = {"unilm": "unilm", "ernie_thu": "ernie_thu"}
 
 
 @dataclass
@@ -88,7 +90,8 @@ class ObjectiveArguments:
         default="span",
         metadata={
             "help": "span (SpanBERT: spans and their boundaries), mlm (tokens), wwm (whole words), unilm (pairs in "
-            "four attention modes, with next-sentence prediction)."
+            "four attention modes, with next-sentence prediction), ernie_thu (tokens, next sentences and denoised "
+            "entities)."
         },
     )
     mlm_probability: float = field(default=0.15, metadata={"help": "Share of tokens to predict."})
@@ -105,6 +108,17 @@ class ObjectiveArguments:
     next_sentence_prediction: bool = field(
         default=False, metadata={"help": "The two-segment variant with next-sentence prediction (span objective)."}
     )
+    entity_table: str | None = field(
+        default=None, metadata={"help": "Entity vectors of objective ernie_thu (`train-entity-vectors`)."}
+    )
+    entity_titles: str | None = field(
+        default=None,
+        metadata={"help": "title<TAB>entity lines, by which entities are found (default: the titles of the table)."},
+    )
+    ignore_title_case: bool = field(default=False, metadata={"help": "Find titles in any case."})
+    entity_replace_prob: float = field(default=0.05, metadata={"help": "Share of entities that become others."})
+    entity_mask_prob: float = field(default=0.15, metadata={"help": "Share of entities that are taken away."})
+    min_entities: int = field(default=5, metadata={"help": "Rows with fewer entities are dropped (ernie_thu)."})
     segmenter: str | None = field(
         default=None,
         metadata={"help": "Words of unspaced text: jieba (needs the extra zh). Default: the tokenizer's."},
@@ -173,11 +187,20 @@ def parse(
         raise ValueError("`streaming` needs `max_steps`: a stream has no length. Set --max_steps.")
     if data.streaming and objective.next_sentence_prediction:
         raise ValueError("`next_sentence_prediction` draws second segments from all documents: set streaming off.")
-    if objective.objective == "unilm":
+    if objective.objective in PAIR_FAMILIES:
         if data.streaming:
-            raise ValueError("Objective unilm draws second segments from all documents: set streaming off.")
-        model.family = "unilm"
+            raise ValueError(
+                f"Objective {objective.objective} draws second segments from all documents: set streaming off."
+            )
+        model.family = PAIR_FAMILIES[objective.objective]
         objective.next_sentence_prediction = True
     elif objective.next_sentence_prediction and objective.objective != "span":
         raise ValueError(f"`next_sentence_prediction` goes with objective span, got {objective.objective}.")
+    if objective.objective == "ernie_thu" and data.pack_rows:
+        raise ValueError("`pack_rows` must be off with objective ernie_thu, whose rows are pairs with entities.")
+    if (objective.objective == "ernie_thu") != (objective.entity_table is not None):
+        raise ValueError(
+            f"`entity_table` goes with objective ernie_thu, which needs one, got {objective.entity_table} with "
+            f"{objective.objective}. Make one with `hf-ptm-ext train-entity-vectors`."
+        )
     return model, data, objective, training

@@ -128,6 +128,7 @@ def build_rows(
     seed: int,
     rank: int,
     world_size: int,
+    entities: Any = None,
 ) -> Rows:
     """Tokenise and pack.
 
@@ -139,6 +140,7 @@ def build_rows(
         seed: of the stream's shuffling and of the sentence pairs.
         rank: this process.
         world_size: number of processes.
+        entities: table and dictionary of objective ernie_thu (default: none).
     """
     train_documents, eval_documents = documents
     add_words = word_adder(objective, tokenizer)
@@ -162,14 +164,14 @@ def build_rows(
         if add_words is not None:
             train = MappedStream(train, add_words)
     else:
-        train = map_rows(data, objective, train_documents, tokenizer, seed, add_words)
+        train = map_rows(data, objective, train_documents, tokenizer, seed, add_words, entities)
         if data.max_train_rows is not None:
             train = train.select(range(min(data.max_train_rows, len(train))))
         counted = train["input_ids"]
         train_rows = len(train)
     evaluation = None
     if eval_documents is not None:
-        evaluation = map_rows(data, objective, eval_documents, tokenizer, seed + 1, add_words)
+        evaluation = map_rows(data, objective, eval_documents, tokenizer, seed + 1, add_words, entities)
         if data.max_eval_rows is not None:
             evaluation = evaluation.select(range(min(data.max_eval_rows, len(evaluation))))
     excluded = {tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id, tokenizer.mask_token_id}
@@ -197,8 +199,15 @@ def map_rows(
     tokenizer: Any,
     seed: int,
     add_words: PieceWordIds | None,
+    entities: Any = None,
 ) -> Any:
     """All rows of the documents, as a `datasets.Dataset`."""
+    if entities is not None:
+        from datasets import Dataset
+
+        from .pretrain_entities import entity_rows
+
+        return Dataset.from_list(entity_rows(documents, entities, data.max_seq_length, objective.min_entities, seed))
     if objective.next_sentence_prediction:
         variant = "spanbert" if objective.objective == "span" else "bert"
         rows = sentence_pair_rows(data, documents, tokenizer, seed, variant)

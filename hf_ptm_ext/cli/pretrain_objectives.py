@@ -6,6 +6,7 @@ from typing import Any
 from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedConfig
 
 from ..collators import (
+    DataCollatorForDenoisingEntities,
     DataCollatorForMaskedLanguageModeling,
     DataCollatorForSpanMasking,
     DataCollatorForUniLMPreTraining,
@@ -13,7 +14,7 @@ from ..collators import (
 )
 from ..models.canonical.loading_canonical import naming_damaged_weights
 from ..registration import FAMILIES
-from .pretrain_arguments import DataArguments, ModelArguments, ObjectiveArguments
+from .pretrain_arguments import PAIR_FAMILIES, DataArguments, ModelArguments, ObjectiveArguments
 from .recipes import parse_overrides
 
 # Most sequences of a packed row (the row packer's default): each rounds its budget up.
@@ -30,23 +31,26 @@ def family_class(model: ModelArguments, auto_class: str) -> Any:
     raise ValueError(f"`family` must be one of {names}, got {model.family!r}.")
 
 
-def build_model(model: ModelArguments, data: DataArguments, objective: ObjectiveArguments, tokenizer: Any) -> Any:
+def build_model(
+    model: ModelArguments, data: DataArguments, objective: ObjectiveArguments, tokenizer: Any, entities: Any = None
+) -> Any:
     """Load or make the model of an objective.
 
-    The span and unilm objectives need the family's pre-training class, which takes any BERT checkpoint; token and
-    whole-word masking train any masked language model under its own class.
+    The span, unilm and ernie_thu objectives need the family's pre-training class, which takes any BERT checkpoint;
+    token and whole-word masking train any masked language model under its own class.
 
     Args:
         model: which model.
         data: for the length of the rows.
         objective: for the class and the config fields of its terms.
         tokenizer: decides the vocabulary size.
+        entities: table of objective ernie_thu, which the model gets (default: none).
 
     Raises:
         ValueError: the model has fewer positions than `max_seq_length`, or the config has unknown fields.
     """
     spans = objective.objective == "span"
-    own = spans or objective.objective == "unilm"
+    own = spans or objective.objective in PAIR_FAMILIES
     fields: dict[str, Any] = {}
     if model.attn_implementation is not None:
         fields["attn_implementation"] = model.attn_implementation
@@ -61,6 +65,8 @@ def build_model(model: ModelArguments, data: DataArguments, objective: Objective
         fields["add_pooling_layer"] = objective.next_sentence_prediction
     if objective.objective == "unilm":
         fields["mask_token_id"], fields["eos_token_id"] = tokenizer.mask_token_id, tokenizer.sep_token_id
+    if entities is not None:
+        fields["entity_hidden_size"] = entities.table.dim
     if model.model_name_or_path is not None:
         source = {"revision": model.model_revision}
         if own:
@@ -82,6 +88,8 @@ def build_model(model: ModelArguments, data: DataArguments, objective: Objective
         raise ValueError(
             f"`max_seq_length` must not exceed the model's {positions} positions, got {data.max_seq_length}."
         )
+    if entities is not None:
+        entities.place_in(built)
     return built
 
 
@@ -151,6 +159,14 @@ def build_collator(
         return DataCollatorForMaskedLanguageModeling(budget="exact", **options)
     if objective.objective == "unilm":
         return DataCollatorForUniLMPreTraining(**options)
+    if objective.objective == "ernie_thu":
+        return DataCollatorForDenoisingEntities(
+            tokenizer,
+            replace_prob=objective.entity_replace_prob,
+            mask_prob=objective.entity_mask_prob,
+            mlm=DataCollatorForMaskedLanguageModeling(budget="exact", **options),
+            seed=seed,
+        )
     options["word_boundaries"] = "column" if objective.segmenter is not None else objective.word_boundaries
     if objective.objective == "wwm":
         return DataCollatorForWholeWordMasking(**options)

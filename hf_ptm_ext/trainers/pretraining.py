@@ -9,7 +9,7 @@ from accelerate.utils import gather_object
 from torch.utils.data import DataLoader, Subset
 from transformers.trainer_utils import speed_metrics
 
-from .resume import ResumableTrainer
+from .resume import ResumableTrainer, at_call
 
 # Labelled positions whose logits are alive at once in the evaluation of any masked language model.
 LABELS_AT_ONCE = 128
@@ -129,7 +129,7 @@ class PreTrainingTrainer(ResumableTrainer):
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
         share = Subset(dataset, range(self.args.process_index, len(dataset), self.args.world_size))
         if hasattr(self.eval_collator, "load_state_dict"):
-            self.eval_collator.load_state_dict({**self.eval_collator.state_dict(), "calls": 0})
+            self.eval_collator.load_state_dict(at_call(self.eval_collator.state_dict(), 0))
         return DataLoader(share, batch_size=self.args.per_device_eval_batch_size, collate_fn=self.eval_collator)
 
     def evaluate(

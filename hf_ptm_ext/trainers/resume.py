@@ -39,6 +39,21 @@ def rows_digest(dataset: Any, samples: int = 64) -> str | None:
     return digest.hexdigest()
 
 
+def at_call(state: dict[str, Any], calls: int) -> dict[str, Any]:
+    """The state of a collator, and of those inside it, before call number `calls`.
+
+    Args:
+        state: what the collator's `state_dict` gave.
+        calls: how many batches it has made.
+
+    Example:
+        >>> at_call({"entropy": 5, "calls": 9, "mlm": {"entropy": 6, "calls": 9}}, 2)
+        {'entropy': 5, 'calls': 2, 'mlm': {'entropy': 6, 'calls': 2}}
+    """
+    inner = {name: at_call(value, calls) for name, value in state.items() if isinstance(value, dict)}
+    return {**state, "calls": calls, **inner}
+
+
 class ResumableTrainer(PtmTrainer):
     """`PtmTrainer` with exact resume.
 
@@ -152,4 +167,4 @@ class ResumableTrainer(PtmTrainer):
 
     def _restore_masks(self) -> None:
         if hasattr(self.data_collator, "load_state_dict"):
-            self.data_collator.load_state_dict({**self.data_collator.state_dict(), "calls": self._batches_used})
+            self.data_collator.load_state_dict(at_call(self.data_collator.state_dict(), self._batches_used))

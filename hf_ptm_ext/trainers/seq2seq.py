@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 from transformers import Seq2SeqTrainer
 
-from .resume import ResumableTrainer
+from .resume import ResumableTrainer, at_call
 
 # Entry of an evaluation batch with what the loss is computed from, where that is not what generation starts from.
 LOSS_INPUTS = "loss_inputs"
@@ -59,7 +59,7 @@ class PtmSeq2SeqTrainer(ResumableTrainer, Seq2SeqTrainer):
         """Loaders that are made in the block use the evaluation collator, from its first draw on."""
         collator, self.data_collator = self.data_collator, self.eval_collator
         if hasattr(self.eval_collator, "load_state_dict"):
-            self.eval_collator.load_state_dict({**self.eval_collator.state_dict(), "calls": 0})
+            self.eval_collator.load_state_dict(at_call(self.eval_collator.state_dict(), 0))
         try:
             yield
         finally:
