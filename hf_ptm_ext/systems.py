@@ -68,7 +68,7 @@ SYSTEMS = (
         models=("hf_ptm_ext.MassForConditionalGeneration",),
         collators=(f"{_COLLATORS}.DataCollatorForMassPreTraining",),
         objectives=("mass",),
-        trainers=(),
+        trainers=(_TRAINER,),
         paper="MASS: Masked Sequence to Sequence Pre-training for Language Generation",
         link="https://arxiv.org/abs/1905.02450",
     ),

@@ -6,12 +6,16 @@ is taken, medians are quoted, and ratios compare medians of one run.
 
     python scripts/bench_collators.py                      # the embedded English corpus
     python scripts/bench_collators.py --text my_text.txt   # any text, one sentence or paragraph a line (.gz works)
+
+The sequence-to-sequence noises have nothing upstream in PyTorch to compare with: they stand beside a loop over rows,
+a tensor for each, as the items of a Dataset would be made (`naive_denoising.py`).
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
+import random
 import statistics
 import sys
 import time
@@ -20,6 +24,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import naive_denoising
 import numpy as np
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
@@ -27,14 +32,24 @@ from transformers import BertTokenizerFast, DataCollatorForLanguageModeling
 
 from hf_ptm_ext.collators import (
     DataCollatorForMaskedLanguageModeling,
+    DataCollatorForMassPreTraining,
+    DataCollatorForSpanCorruption,
     DataCollatorForSpanMasking,
+    DataCollatorForTextInfilling,
     DataCollatorForWholeWordMasking,
+    vocabulary_tables,
 )
 
 BATCH, LENGTH = 32, 512
 COLUMNS = ("input_ids", "token_type_ids", "attention_mask", "special_tokens_mask", "offset_mapping")
 # ours: the upstream collator it is compared with and the ratio that must hold
 GOALS = {"masked_lm": ("mlm", 8.0), "whole_word": ("wwm", 12.0), "span": ("mlm", 2.0)}
+DENOISING_GOAL = 10.0  # times the plain loop
+DENOISING = {
+    "mass": ("MASS", DataCollatorForMassPreTraining, naive_denoising.mass),
+    "text_infilling": ("text infilling", DataCollatorForTextInfilling, naive_denoising.text_infilling),
+    "span_corruption": ("span corruption", DataCollatorForSpanCorruption, naive_denoising.span_corruption),
+}
 LABELS = {
     "mlm": "upstream MLM",
     "wwm": "upstream whole words",
@@ -142,6 +157,56 @@ def contenders_for(
     }
 
 
+def denoising_contenders(
+    tokenizer: BertTokenizerFast, batches: list[list[dict[str, Any]]]
+) -> dict[str, tuple[Callable[[Any], Any], list[Any]]]:
+    """Every noise as our collator and as a loop, fed rows of token ids; both sides return the same columns."""
+    tables = vocabulary_tables(tokenizer)
+    sentinels = tokenizer.convert_tokens_to_ids([f"<extra_id_{i}>" for i in range(100)])
+    vocabulary = naive_denoising.Vocabulary(
+        size=len(tokenizer),
+        pad=tokenizer.pad_token_id,
+        end=tokenizer.sep_token_id,
+        mask=tokenizer.mask_token_id,
+        first_random=tokenizer.mask_token_id + 1,
+        word_starts=(~tables.is_continuation).tolist(),
+        full_stops={tokenizer.convert_tokens_to_ids(".")},
+        sentinels=sentinels,
+    )
+    rng = random.Random(0)
+    features = [without(rows, *(name for name in COLUMNS if name != "input_ids")) for rows in batches]
+    contenders: dict[str, tuple[Callable[[Any], Any], list[Any]]] = {}
+    for name, (_, collator_class, loop) in DENOISING.items():
+
+        def naive(rows: list[dict[str, Any]], loop: Callable[..., Any] = loop) -> dict[str, torch.Tensor]:
+            return loop([row["input_ids"] for row in rows], vocabulary, rng)
+
+        contenders[name] = (collator_class(tokenizer, seed=0), features)
+        contenders[f"naive_{name}"] = (naive, features)
+    return contenders
+
+
+def bench_denoising(tokenizer: BertTokenizerFast, batches: list[list[dict[str, Any]]], rounds: int) -> list[str]:
+    """Print the table of the sequence-to-sequence noises; return what misses its goal."""
+    tokenizer.add_tokens([f"<extra_id_{i}>" for i in range(100)], special_tokens=True)
+    contenders = denoising_contenders(tokenizer, batches)
+    for name in DENOISING:
+        columns = [sorted(collate(rows[0])) for collate, rows in (contenders[name], contenders[f"naive_{name}"])]
+        if columns[0] != columns[1]:
+            sys.exit(f"Collator and loop must return the same columns, got {columns}.")
+    times = measure(contenders, rounds)
+    print("\n| noise | lists: ms/batch | Mtok/s | plain loop: ms/batch | times the loop |")
+    print("| --- | --- | --- | --- | --- |")
+    missed = []
+    for name, (label, _, _) in DENOISING.items():
+        ours, naive = times[name], times[f"naive_{name}"]
+        rate = BATCH * LENGTH / ours / 1e6
+        print(f"| {label} | {ours * 1e3:.2f} | {rate:.1f} | {naive * 1e3:.1f} | {naive / ours:.1f} |")
+        if naive / ours < DENOISING_GOAL or rate < 1:
+            missed.append(label)
+    return missed
+
+
 def main() -> int:
     """Print the table; return 1 if a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -179,6 +244,7 @@ def main() -> int:
             if ratio < goal or rate < 1:
                 missed.append(label)
         print(f"| {' | '.join(cells)} |")
+    missed += bench_denoising(tokenizer, batches, max(args.rounds // 4, 3))
     if missed:
         print(f"\nBelow the goal: {', '.join(missed)}.")
     return 1 if missed else 0

@@ -14,7 +14,16 @@ from ..models.unilm.tokenizer_unilm import unilm_tokenizer
 from ..objectives import masked_lm_loss
 from ..trainers import PreTrainingTrainer
 from ..trainers.plots import plot_loss_curve
-from .pretrain_arguments import DataArguments, ModelArguments, ObjectiveArguments, PretrainingArguments, parse
+from . import pretrain_denoising as denoising
+from .pretrain_arguments import (
+    DENOISING,
+    LABEL_TERMS,
+    DataArguments,
+    ModelArguments,
+    ObjectiveArguments,
+    PretrainingArguments,
+    parse,
+)
 from .pretrain_data import EMBEDDED_LICENSES, Rows, build_rows, split_documents, trained_tokenizer
 from .pretrain_entities import open_entities
 from .pretrain_objectives import build_collator, build_model
@@ -24,14 +33,33 @@ logger = logging.getLogger(__name__)
 
 # Shares of unknown tokens in the training text.
 UNKNOWN_WARNING, UNKNOWN_LIMIT = 0.05, 0.5
+# Objective -> template of the card; None: the family's, which speaks of its own objective.
+TEMPLATES = {
+    "span": None,
+    "ernie_thu": None,
+    "mass": None,
+    "text_infilling": "denoising",
+    "span_corruption": "denoising",
+}
 # Term of the loss -> what the printed table calls it.
-TERMS = {"mlm": "masked tokens", "sbo": "span boundary", "nsp": "next sentence", "entity": "entities"}
+TERMS = {
+    "mlm": "masked tokens",
+    "sbo": "span boundary",
+    "nsp": "next sentence",
+    "entity": "entities",
+    "denoising": "restored text",
+    "mass": "fragments",
+}
 DESCRIPTIONS = {
     "span": "Pre-trained with SpanBERT's objectives by hf-ptm-ext: masked spans, and spans from their boundaries.",
     "unilm": "Pre-trained by hf-ptm-ext as UniLM is: masked tokens in four attention modes, next sentences.",
     "ernie_thu": "Pre-trained by hf-ptm-ext as ERNIE-THU is: masked tokens, next sentences, denoised entities.",
     "mlm": "Pre-trained by hf-ptm-ext with dynamic token masking (BERT, RoBERTa).",
     "wwm": "Pre-trained by hf-ptm-ext with whole-word masking (BERT-WWM; Cui et al. 2019 for Chinese).",
+    "mass": "Pre-trained by hf-ptm-ext as MASS is: the decoder writes fragments that the encoder does not see.",
+    "text_infilling": "Pre-trained by hf-ptm-ext as BART is: shuffled sentences and masked spans are restored.",
+    "span_corruption": "Pre-trained by hf-ptm-ext as T5 is: spans are written in place of their sentinels.",
+    "tlm": "Pre-trained by hf-ptm-ext as XLM is: masked tokens of sentences and their translations.",
 }
 
 
@@ -69,13 +97,13 @@ def pretrain(
         All metrics; `before_*` and `eval_*` are those of the held-out text before and after training, `baseline_*`
         those of the majority token and of the unigram distribution on the same targets.
     """
-    check_card_fields(*card_fields(model_args, data_args))
+    check_card_fields(*card_fields(model_args, data_args, objective_args))
     checkpoint = choose_checkpoint(training_args)
     configure_logging(training_args)
     set_seed(training_args.seed)
 
     documents = split_documents(data_args)
-    tokenizer = choose_tokenizer(model_args, data_args, documents[0])
+    tokenizer = choose_tokenizer(model_args, data_args, objective_args, documents[0])
     if objective_args.objective == "unilm":
         tokenizer = unilm_tokenizer(tokenizer)
     entities = open_entities(objective_args, tokenizer)
@@ -124,7 +152,10 @@ def pretrain(
         logger.warning("No text is held out, so nothing is evaluated: name `validation_file` for that.")
     else:
         metrics |= metrics_before(trainer, checkpoint)
-        metrics |= baselines(rows, trainer)
+        if objective_args.objective in DENOISING:
+            vocabulary = trainer.accelerator.unwrap_model(trainer.model).get_input_embeddings().weight.shape[0]
+            rows.baseline = denoising.target_baseline(collator(training_args.seed + 2), rows.train, vocabulary)
+        metrics |= baselines(rows, trainer, LABEL_TERMS.get(objective_args.objective, "mlm"))
     result = trainer.train(resume_from_checkpoint=checkpoint)
     metrics |= result.metrics
     if rows.evaluation is not None:
@@ -188,7 +219,9 @@ def metrics_before(trainer: PreTrainingTrainer, checkpoint: str | None) -> dict[
     return json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
 
 
-def choose_tokenizer(model_args: ModelArguments, data_args: DataArguments, documents: Any) -> Any:
+def choose_tokenizer(
+    model_args: ModelArguments, data_args: DataArguments, objective_args: ObjectiveArguments, documents: Any
+) -> Any:
     """The named tokenizer, the checkpoint's, or one trained on the documents."""
     name = model_args.tokenizer_name or model_args.model_name_or_path
     if data_args.train_tokenizer or name is None:
@@ -197,17 +230,18 @@ def choose_tokenizer(model_args: ModelArguments, data_args: DataArguments, docum
                 "`train_tokenizer` makes a new vocabulary, which the checkpoint's embeddings do not fit. Leave it "
                 "out, or start from a config."
             )
-        return trained_tokenizer(data_args, documents)
+        tokenizer = trained_tokenizer(data_args, documents)
+        return denoising.fit_tokenizer(tokenizer, objective_args.objective, data_args.lowercase)
     return AutoTokenizer.from_pretrained(
         name, revision=model_args.model_revision, trust_remote_code=model_args.trust_remote_code
     )
 
 
-def baselines(rows: Rows, trainer: PreTrainingTrainer) -> dict[str, float]:
+def baselines(rows: Rows, trainer: PreTrainingTrainer, label_term: str) -> dict[str, float]:
     """What the majority token and the unigram distribution reach on the evaluation targets of each term."""
     targets: dict[str, list[np.ndarray]] = {}
     for batch in trainer.get_eval_dataloader():
-        for term, column in (("mlm", "labels"), ("sbo", "span_labels")):
+        for term, column in ((label_term, "labels"), ("sbo", "span_labels")):
             if column in batch:
                 values = batch[column].numpy()
                 targets.setdefault(term, []).append(values[values != -100])
@@ -256,7 +290,7 @@ def draw_curve(trainer: PreTrainingTrainer, folder: Path, metrics: dict[str, flo
     """Draw the loss curve, or say what is missing for it."""
     lines = {
         f"unigram {term}": metrics[f"baseline_{term}_loss"]
-        for term in ("mlm", "sbo")
+        for term in ("mlm", "sbo", "denoising", "mass")
         if f"baseline_{term}_loss" in metrics
     }
     try:
@@ -288,7 +322,7 @@ def write_card(
         "weight decay": args.weight_decay,
         "seed": args.seed,
     }
-    language, license_name = card_fields(model_args, data_args)
+    language, license_name = card_fields(model_args, data_args, objective_args)
     write_model_card(
         folder,
         family=trainer.accelerator.unwrap_model(trainer.model).config.model_type,
@@ -304,14 +338,17 @@ def write_card(
         title=Path(args.output_dir).name,
         figure="loss_curve.png",
         # A family's template speaks of its own objective.
-        template=None if objective_args.objective in ("span", "ernie_thu") else "encoder",
+        template=TEMPLATES.get(objective_args.objective, "encoder"),
+        pipeline_tag="text-generation" if objective_args.objective in LABEL_TERMS else "fill-mask",
         description=DESCRIPTIONS[objective_args.objective],
     )
 
 
-def card_fields(model_args: ModelArguments, data_args: DataArguments) -> tuple[str, str]:
+def card_fields(
+    model_args: ModelArguments, data_args: DataArguments, objective_args: ObjectiveArguments
+) -> tuple[str | list[str], str]:
     """Language of the text and licence of the weights, as the card spells them."""
-    language = data_args.language or data_args.corpus or "und"
+    language = data_args.language or objective_args.languages or data_args.corpus or "und"
     inherited = EMBEDDED_LICENSES.get(data_args.corpus or "") if model_args.model_name_or_path is None else None
     return language, model_args.license or inherited or "unknown"
 

@@ -6,9 +6,14 @@ from transformers import HfArgumentParser, TrainingArguments
 
 from .recipes import as_flags, read_recipe, split_overrides
 
-OBJECTIVES = ("span", "mlm", "wwm", "unilm", "ernie_thu")
+# Objectives that restore a text -> the family of a new model, and what the loss is called in metrics.
+DENOISING = {"mass": "mass", "text_infilling": "bart", "span_corruption": "t5", "tlm": "xlm"}
+LABEL_TERMS = {"mass": "mass", "text_infilling": "denoising", "span_corruption": "denoising"}
+MASS_VARIANT_NAMES = ("summarization", "paper", "unsupervised_nmt", "supervised_nmt")
 # Objectives that draw second segments from all documents, and the family that they train.
 PAIR_FAMILIES = {"unilm": "unilm", "ernie_thu": "ernie_thu"}
+OBJECTIVES = ("span", "mlm", "wwm", *PAIR_FAMILIES, *DENOISING)
+DEFAULT_FAMILY = "spanbert"
 
 
 @dataclass
@@ -20,7 +25,8 @@ class ModelArguments:
         metadata={"help": "Checkpoint to continue from: a folder or a hub id. Default: start from a config."},
     )
     family: str = field(
-        default="spanbert", metadata={"help": "Model family of a new model and of the span objective."}
+        default=DEFAULT_FAMILY,
+        metadata={"help": "Model family of a new model; by default the objective's own, spanbert for span and mlm."},
     )
     config_name: str | None = field(default=None, metadata={"help": "Folder, hub id or config.json of a new model."})
     config_overrides: str | None = field(
@@ -52,6 +58,16 @@ class DataArguments:
     dataset_config_name: str | None = field(default=None, metadata={"help": "Its configuration."})
     train_split: str = field(default="train", metadata={"help": "Its training split."})
     validation_split: str | None = field(default=None, metadata={"help": "Its evaluation split."})
+    source_column: str | None = field(
+        default=None, metadata={"help": "Parallel text (tlm): column of the first sentence (default: the language)."}
+    )
+    target_column: str | None = field(default=None, metadata={"help": "Parallel text: column of the second one."})
+    target_train_file: list[str] | None = field(
+        default=None, metadata={"help": "Parallel text: translations of train_file, line by line."}
+    )
+    target_validation_file: list[str] | None = field(
+        default=None, metadata={"help": "Parallel text: translations of validation_file, line by line."}
+    )
     text_column: str = field(default="text", metadata={"help": "Column or JSON field with the text."})
     file_format: str | None = field(
         default=None, metadata={"help": "text, jsonl or parquet, for files whose names do not tell."}
@@ -91,7 +107,8 @@ class ObjectiveArguments:
         metadata={
             "help": "span (SpanBERT: spans and their boundaries), mlm (tokens), wwm (whole words), unilm (pairs in "
             "four attention modes, with next-sentence prediction), ernie_thu (tokens, next sentences and denoised "
-            "entities)."
+            "entities); of encoder-decoders mass, text_infilling (BART), span_corruption (T5); of sentence pairs tlm "
+            "(XLM)."
         },
     )
     mlm_probability: float = field(default=0.15, metadata={"help": "Share of tokens to predict."})
@@ -125,6 +142,30 @@ class ObjectiveArguments:
     )
     word_boundaries: str = field(
         default="auto", metadata={"help": "auto, column, tokenizer, or token (every token is a word)."}
+    )
+    mass_variant: str = field(
+        default="summarization",
+        metadata={"help": "Rule of MASS: summarization, paper, unsupervised_nmt or supervised_nmt."},
+    )
+    mask_prob: float | None = field(default=None, metadata={"help": "mass: share of tokens to predict."})
+    mask_ratio: float | None = field(default=None, metadata={"help": "text_infilling: share of words to mask (0.3)."})
+    poisson_lambda: float | None = field(
+        default=None, metadata={"help": "text_infilling: mean words of a masked span (3.5)."}
+    )
+    permute_sentence_ratio: float | None = field(
+        default=None, metadata={"help": "text_infilling: share of sentences that are permuted (1)."}
+    )
+    rotate_ratio: float | None = field(
+        default=None, metadata={"help": "text_infilling: share of rows that are rotated (0)."}
+    )
+    noise_density: float | None = field(
+        default=None, metadata={"help": "span_corruption: share of tokens to predict (0.15)."}
+    )
+    mean_noise_span_length: float | None = field(
+        default=None, metadata={"help": "span_corruption: mean tokens of a span (3)."}
+    )
+    languages: list[str] | None = field(
+        default=None, metadata={"help": "tlm: codes of the two languages, first the source's."}
     )
 
 
@@ -187,6 +228,11 @@ def parse(
         raise ValueError("`streaming` needs `max_steps`: a stream has no length. Set --max_steps.")
     if data.streaming and objective.next_sentence_prediction:
         raise ValueError("`next_sentence_prediction` draws second segments from all documents: set streaming off.")
+    if objective.objective in DENOISING:
+        check_denoising(model, data, objective)
+    parallel = ("source_column", "target_column", "target_train_file", "target_validation_file")
+    if objective.objective != "tlm" and any(getattr(data, name) is not None for name in parallel):
+        raise ValueError(f"{', '.join(f'`{name}`' for name in parallel)} name parallel text: set --objective tlm.")
     if objective.objective in PAIR_FAMILIES:
         if data.streaming:
             raise ValueError(
@@ -204,3 +250,38 @@ def parse(
             f"{objective.objective}. Make one with `hf-ptm-ext train-entity-vectors`."
         )
     return model, data, objective, training
+
+
+def check_denoising(model: ModelArguments, data: DataArguments, objective: ObjectiveArguments) -> None:
+    """Complete the arguments of a denoising objective and refuse those that do not go with it.
+
+    Args:
+        model: gets the objective's family.
+        data: gets the columns of parallel text.
+        objective: which objective.
+
+    Raises:
+        ValueError: rows would be packed, or a language, a file or a variant is missing or unknown.
+    """
+    name = objective.objective
+    if model.family == DEFAULT_FAMILY:
+        model.family = DENOISING[name]
+    if data.pack_rows:
+        raise ValueError(f"Objective {name} makes a target of each row: leave `pack_rows` out.")
+    if name == "mass" and objective.mass_variant not in MASS_VARIANT_NAMES:
+        raise ValueError(
+            f"`mass_variant` must be one of {', '.join(MASS_VARIANT_NAMES)}, got {objective.mass_variant!r}."
+        )
+    if name != "tlm":
+        return
+    if len(objective.languages or ()) != 2 or len(set(objective.languages or ())) != 2:
+        raise ValueError(f"`languages` must be two languages for objective tlm, got {objective.languages}.")
+    if data.corpus is not None:
+        raise ValueError("Objective tlm needs parallel text: name `train_file` or `dataset_name`.")
+    if data.streaming:
+        raise ValueError("Objective tlm reads all pairs at once: set streaming off.")
+    if bool(data.validation_file) != bool(data.target_validation_file) and data.target_train_file:
+        raise ValueError("`validation_file` and `target_validation_file` go together: name both or none.")
+    source, target = objective.languages or ("", "")
+    data.source_column = data.source_column or source
+    data.target_column = data.target_column or target

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from ..data import (
     PretrainingStream,
     RowPacker,
     dataset_documents,
+    dataset_source_target,
     embedded_corpus_path,
     encode_documents,
     held_out_split,
@@ -22,13 +23,14 @@ from ..data import (
     jieba_segmenter,
     next_sentence_pairs,
     pretraining_dataset,
+    read_parallel,
     special_tokens_of,
     train_wordpiece,
 )
 from ..data.filtered import FilteredDocuments
-from ..data.streaming import MappedStream
+from ..data.streaming import FilteredStream, MappedStream
 from ..metrics import UnigramBaseline
-from .pretrain_arguments import DataArguments, ObjectiveArguments
+from .pretrain_arguments import DENOISING, DataArguments, ObjectiveArguments
 
 # Documents counted for the unigram baseline of a stream, whose whole text is never at hand.
 BASELINE_DOCUMENTS = 5000
@@ -55,7 +57,9 @@ class Rows:
 
 
 def training_source(data: DataArguments) -> Any:
-    """The training documents, readable more than once."""
+    """The training documents, readable more than once; one of parallel text is a sentence and its translation."""
+    if data.source_column is not None:
+        return parallel_documents(data, data.train_file, data.target_train_file, data.train_split)
     if data.dataset_name:
         return dataset_documents(
             data.dataset_name,
@@ -71,6 +75,10 @@ def training_source(data: DataArguments) -> Any:
 
 def validation_source(data: DataArguments) -> Any:
     """The named evaluation documents, or `None`."""
+    if data.source_column is not None:
+        if not data.validation_file and not (data.dataset_name and data.validation_split):
+            return None
+        return parallel_documents(data, data.validation_file, data.target_validation_file, data.validation_split)
     if data.validation_file:
         return file_source(data, data.validation_file)
     if data.dataset_name and data.validation_split:
@@ -82,6 +90,18 @@ def validation_source(data: DataArguments) -> Any:
             streaming=False,
         )
     return None
+
+
+def parallel_documents(
+    data: DataArguments, files: list[str] | None, target_files: list[str] | None, split: str | None
+) -> list[list[str]]:
+    """Sentence pairs of files or of a dataset's split."""
+    columns = {"source_column": data.source_column, "target_column": data.target_column}
+    if data.dataset_name:
+        examples = dataset_source_target(data.dataset_name, data.dataset_config_name, split=split, **columns)
+        return [[example.source, example.targets[0]] for example in examples]
+    pairs = read_parallel(files, target_files, file_format=data.file_format, encoding=data.encoding, **columns)
+    return [list(pair) for pair in pairs]
 
 
 def file_source(data: DataArguments, files: list[str]) -> FileDocuments:
@@ -161,13 +181,16 @@ def build_rows(
             for document in encode_documents(islice(train_documents, BASELINE_DOCUMENTS), tokenizer)
         )
         train_rows = None
+        if objective.objective in DENOISING:
+            train = FilteredStream(train, partial(long_enough, shortest=shortest_row(tokenizer)))
         if add_words is not None:
             train = MappedStream(train, add_words)
     else:
         train = map_rows(data, objective, train_documents, tokenizer, seed, add_words, entities)
         if data.max_train_rows is not None:
             train = train.select(range(min(data.max_train_rows, len(train))))
-        counted = train["input_ids"]
+        parallel = objective.objective == "tlm"
+        counted = chain(train["source_ids"], train["target_ids"]) if parallel else train["input_ids"]
         train_rows = len(train)
     evaluation = None
     if eval_documents is not None:
@@ -208,6 +231,8 @@ def map_rows(
         from .pretrain_entities import entity_rows
 
         return Dataset.from_list(entity_rows(documents, entities, data.max_seq_length, objective.min_entities, seed))
+    if objective.objective == "tlm":
+        return parallel_rows(data, documents, tokenizer)
     if objective.next_sentence_prediction:
         variant = "spanbert" if objective.objective == "span" else "bert"
         rows = sentence_pair_rows(data, documents, tokenizer, seed, variant)
@@ -215,7 +240,34 @@ def map_rows(
         rows = pretraining_dataset(
             documents, tokenizer, max_seq_length=data.max_seq_length, packed=data.pack_rows, seed=seed
         )
+    if objective.objective in DENOISING:
+        rows = rows.filter(partial(long_enough, shortest=shortest_row(tokenizer)))
     return rows if add_words is None else rows.map(add_words)
+
+
+def shortest_row(tokenizer: Any) -> int:
+    """Tokens of the shortest row that can be corrupted: two of text, and special tokens."""
+    return special_tokens_of(tokenizer).single_count + 2
+
+
+def long_enough(row: dict[str, list[int]], shortest: int) -> bool:
+    """Whether a row has so many tokens."""
+    return len(row["input_ids"]) >= shortest
+
+
+def parallel_rows(data: DataArguments, documents: Any, tokenizer: Any) -> Any:
+    """Rows of `source_ids` and `target_ids`, each with its special tokens not longer than half of `max_seq_length`."""
+    from datasets import Dataset
+
+    specials = 2
+    limit = data.max_seq_length // 2 - specials
+    if limit < 1:
+        raise ValueError(
+            f"`max_seq_length` must have room for two sentences with {specials} special tokens each, got "
+            f"{data.max_seq_length}."
+        )
+    pairs = [pair for pair in encode_documents(documents, tokenizer) if len(pair) == 2]
+    return Dataset.from_list([{"source_ids": pair[0][:limit], "target_ids": pair[1][:limit]} for pair in pairs])
 
 
 def sentence_pair_rows(data: DataArguments, documents: Any, tokenizer: Any, seed: int, variant: str) -> Any:

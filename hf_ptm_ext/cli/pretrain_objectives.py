@@ -13,22 +13,13 @@ from ..collators import (
     DataCollatorForWholeWordMasking,
 )
 from ..models.canonical.loading_canonical import naming_damaged_weights
-from ..registration import FAMILIES
-from .pretrain_arguments import PAIR_FAMILIES, DataArguments, ModelArguments, ObjectiveArguments
+from . import pretrain_denoising as denoising
+from .families import family_class
+from .pretrain_arguments import DENOISING, PAIR_FAMILIES, DataArguments, ModelArguments, ObjectiveArguments
 from .recipes import parse_overrides
 
 # Most sequences of a packed row (the row packer's default): each rounds its budget up.
 MAX_SEQUENCES = 16
-
-
-def family_class(model: ModelArguments, auto_class: str) -> Any:
-    """The family's class for an auto class."""
-    for family in FAMILIES:
-        if family.model_type == model.family:
-            kind = "configuration" if auto_class == "AutoConfig" else "modeling"
-            return family.load(kind, family.config if auto_class == "AutoConfig" else family.models[auto_class])
-    names = ", ".join(family.model_type for family in FAMILIES)
-    raise ValueError(f"`family` must be one of {names}, got {model.family!r}.")
 
 
 def build_model(
@@ -49,6 +40,8 @@ def build_model(
     Raises:
         ValueError: the model has fewer positions than `max_seq_length`, or the config has unknown fields.
     """
+    if objective.objective in DENOISING:
+        return checked_positions(denoising.build_model(model, data, objective, tokenizer), data)
     spans = objective.objective == "span"
     own = spans or objective.objective in PAIR_FAMILIES
     fields: dict[str, Any] = {}
@@ -83,13 +76,19 @@ def build_model(
         auto_class = "AutoModelForPreTraining" if own else "AutoModelForMaskedLM"
         config = new_config(model, data, tokenizer, fields)
         built = family_class(model, auto_class)._from_config(config)
+    checked_positions(built, data)
+    if entities is not None:
+        entities.place_in(built)
+    return built
+
+
+def checked_positions(built: Any, data: DataArguments) -> Any:
+    """The model, if it has positions for the rows."""
     positions = getattr(built.config, "max_position_embeddings", None)
     if positions is not None and data.max_seq_length > positions:
         raise ValueError(
             f"`max_seq_length` must not exceed the model's {positions} positions, got {data.max_seq_length}."
         )
-    if entities is not None:
-        entities.place_in(built)
     return built
 
 
@@ -142,6 +141,8 @@ def build_collator(
             SpanBERT.
         fixed_shapes: pad to `max_seq_length` and fix the number of labels, for compiled models.
     """
+    if objective.objective in DENOISING:
+        return denoising.build_collator(data, objective, tokenizer, model, seed, fixed_shapes)
     options: dict[str, Any] = {
         "tokenizer": tokenizer,
         "mlm_probability": objective.mlm_probability,

@@ -7,7 +7,7 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, DataCollatorForSeq2S
 
 from ..collators import DataCollatorForUniLMGeneration, DataCollatorForUniLMSeq2Seq
 from ..models.canonical.loading_canonical import naming_damaged_weights
-from .pretrain_objectives import family_class
+from .families import family_class, fitted_fields
 from .recipes import parse_overrides
 from .seq2seq_arguments import Seq2SeqDataArguments, Seq2SeqModelArguments, Seq2SeqObjectiveArguments
 
@@ -118,20 +118,10 @@ def new_config(model: Seq2SeqModelArguments, data: Seq2SeqDataArguments, tokeniz
             ) from error
     check_architecture(config)
     cls, known = type(config), config.to_dict()
-    pad = tokenizer.pad_token_id
-    end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.sep_token_id
-    begin = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.cls_token_id
-    start = known.get("decoder_start_token_id")
-    starts_with_end = start is not None and start == known.get("eos_token_id")
-    fitted = {"vocab_size": len(tokenizer), "pad_token_id": pad, "eos_token_id": end}
+    fitted = fitted_fields(config, tokenizer)
     if model.config_name is None and "max_position_embeddings" in known:
         needed = data.max_source_length + data.max_target_length
         fitted["max_position_embeddings"] = max(needed, 512)
-    if config.is_encoder_decoder:
-        # BART starts its decoder with the token that ends a text, T5 with padding.
-        fitted |= {"bos_token_id": begin, "decoder_start_token_id": end if starts_with_end else pad}
-        if known.get("forced_eos_token_id") is not None:
-            fitted["forced_eos_token_id"] = end
     fitted |= special_tokens(config.model_type, tokenizer)
     # Of a new config only what is asked for: some defaults follow from others.
     given = {} if model.config_name is None else {name: known[name] for name in known if name != "model_type"}

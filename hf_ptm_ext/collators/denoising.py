@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
-from ..masking import IGNORE_INDEX, RandomTokens, Segments, pad_ragged, row_offsets, uniform_tokens
+from ..masking import IGNORE_INDEX, RandomTokens, Segments, index_ranges, pad_ragged, row_offsets, uniform_tokens
 from .base import check_choice, check_positive
 from .batching import (
     MISSING,
@@ -25,7 +25,6 @@ from .batching import (
     collect_columns,
     detectable_pad,
     padded_width,
-    padding_id,
     place_column,
     place_ids,
 )
@@ -64,18 +63,39 @@ class FlatRows:
 
         Returns:
             One segment a row in flat indices, from its first to its last ordinary token; special tokens between them
-            belong to it. Empty for a row without ordinary tokens.
+            belong to it. Empty, in the middle, for a row without ordinary tokens.
         """
-        ordinary = np.flatnonzero(~never_masked[self.tokens])
+        start = row_offsets(self.lengths)
+        stop = start + self.lengths
+        # One step inwards for each special token at an end; there are few.
+        while (outer := np.flatnonzero(start < stop)).size:
+            outer = outer[never_masked[self.tokens[start[outer]]]]
+            if not outer.size:
+                break
+            start[outer] += 1
+        while (outer := np.flatnonzero(start < stop)).size:
+            outer = outer[never_masked[self.tokens[stop[outer] - 1]]]
+            if not outer.size:
+                break
+            stop[outer] -= 1
+        empty = start == stop
+        start[empty] = stop[empty] = (row_offsets(self.lengths) + (self.lengths + 1) // 2)[empty]
+        return Segments(np.arange(len(start)), start, stop)
+
+    def inside(self, body: Segments) -> np.ndarray:
+        """Mark the flat tokens of bodies.
+
+        Args:
+            body: From `body`.
+
+        Returns:
+            Boolean `(total,)`.
+        """
         begin = row_offsets(self.lengths)
-        low = np.searchsorted(ordinary, begin)
-        high = np.searchsorted(ordinary, begin + self.lengths)
-        some = high > low
-        start = begin + (self.lengths + 1) // 2
-        stop = start.copy()
-        start[some] = ordinary[low[some]]
-        stop[some] = ordinary[high[some] - 1] + 1
-        return Segments(np.arange(len(begin)), start, stop)
+        marked = np.ones(len(self.tokens), dtype=bool)
+        marked[index_ranges(begin, body.start - begin)] = False
+        marked[index_ranges(body.stop, begin + self.lengths - body.stop)] = False
+        return marked
 
 
 @dataclass
@@ -92,7 +112,7 @@ class DenoisingCollator(CallRandomness):
 
     Raises:
         TypeError: If an option is of the wrong type.
-        ValueError: If an option is out of range.
+        ValueError: If the tokenizer has no padding token or an option is out of range.
 
     Example:
         >>> from transformers import BertTokenizerFast
@@ -157,6 +177,12 @@ class DenoisingCollator(CallRandomness):
         self._tables: VocabularyTables = vocabulary_tables(self.tokenizer)
         self._vocabulary_length = len(self.tokenizer)
         self._detectable_pad = detectable_pad(self.tokenizer)
+        if self.tokenizer.pad_token_id is None:
+            raise ValueError(
+                f"`tokenizer` must have a padding token, got {type(self.tokenizer).__name__} without one: rows differ "
+                "in length after the noise. Set `tokenizer.pad_token`."
+            )
+        self._pad_id = int(self.tokenizer.pad_token_id)
 
     def _flatten(self, features: Sequence[Any]) -> FlatRows:
         """Lay the rows end to end."""
@@ -172,10 +198,14 @@ class DenoisingCollator(CallRandomness):
         sizes = [len(row) for row in ids]
         width = padded_width(sizes, self.pad_to_multiple_of)
         left = self.tokenizer.padding_side == "left"
-        input_ids = place_ids(ids, sizes, width, padding_id(self.tokenizer, sizes, width), left)
-        text = attention_mask(input_ids, sizes, left, self._detectable_pad, columns.pop("attention_mask", None)) != 0
-        if self._detectable_pad is not None:  # a mask of ones over padded rows does not make text of them
-            text &= input_ids != self._detectable_pad
+        input_ids = place_ids(ids, sizes, width, self._pad_id, left)
+        mask_rows = columns.pop("attention_mask", None)
+        if mask_rows is None and min(sizes) == width and not (input_ids == self._detectable_pad).any():
+            text = np.ones(input_ids.shape, dtype=bool)  # full rows, by far the most
+        else:
+            text = attention_mask(input_ids, sizes, left, self._detectable_pad, mask_rows) != 0
+            if self._detectable_pad is not None:  # a mask of ones over padded rows does not make text of them
+                text &= input_ids != self._detectable_pad
         tokens = input_ids[text]
         size = len(self._tables.special)
         if tokens.size and (tokens.max() >= size or tokens.min() < 0):
@@ -188,7 +218,7 @@ class DenoisingCollator(CallRandomness):
     def _encoder_side(self, rows: FlatRows, tokens: np.ndarray, lengths: np.ndarray) -> dict[str, np.ndarray]:
         """`input_ids` and `attention_mask` of noisy rows, and the columns of one value or shape per row."""
         batch = {
-            "input_ids": self._padded(tokens, lengths, self._pad(), self.tokenizer.padding_side == "left"),
+            "input_ids": self._padded(tokens, lengths, self._pad_id, self.tokenizer.padding_side == "left"),
             "attention_mask": self._padded(np.ones_like(tokens), lengths, 0, self.tokenizer.padding_side == "left"),
         }
         for name, values in rows.columns.items():
@@ -205,23 +235,13 @@ class DenoisingCollator(CallRandomness):
         labels = self._padded(targets, lengths, IGNORE_INDEX)
         shifted = np.empty_like(labels)
         shifted[:, :1] = start_id
-        shifted[:, 1:] = np.where(labels[:, :-1] == IGNORE_INDEX, self._pad(), labels[:, :-1])
+        shifted[:, 1:] = np.where(labels[:, :-1] == IGNORE_INDEX, self._pad_id, labels[:, :-1])
         return {"decoder_input_ids": shifted, "labels": labels}
 
     def _padded(self, values: np.ndarray, lengths: np.ndarray, fill: int, left: bool = False) -> np.ndarray:
         """Rows of one width, at least 1."""
         width = padded_width([int(lengths.max(initial=0))], self.pad_to_multiple_of)
         return pad_ragged(values, lengths, fill, width, left)
-
-    def _pad(self) -> int:
-        """The id that fills short rows."""
-        pad = self.tokenizer.pad_token_id
-        if pad is None:
-            raise ValueError(
-                f"`tokenizer` must have a padding token, got {type(self.tokenizer).__name__} without one: rows differ "
-                "in length after the noise. Set `tokenizer.pad_token`."
-            )
-        return int(pad)
 
 
 def per_token(rows: Sequence[Any], sizes: Sequence[int]) -> bool:

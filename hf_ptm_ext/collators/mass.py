@@ -191,7 +191,6 @@ class DataCollatorForMassPreTraining(DenoisingCollator):
 
     def _read_vocabulary(self) -> None:
         super()._read_vocabulary()
-        self._pad()
         self._mask_id = mask_token_id(self.tokenizer)
         self._random_tokens = random_tokens_from(self.tokenizer, self._tables, self.first_random_id)
         self._end_id = end_token_id(self.tokenizer) if self.prepend_end_token else None
@@ -211,7 +210,7 @@ class DataCollatorForMassPreTraining(DenoisingCollator):
         position = index_ranges(fragments.start, fragments.lengths)
         counts = np.bincount(fragments.row, weights=fragments.lengths, minlength=len(rows.lengths)).astype(np.int64)
         batch["decoder_input_ids"] = self._padded(
-            self._fed(rows.tokens, predicted, position, rng), counts, self._pad()
+            self._fed(rows.tokens, predicted, position, rng), counts, self._pad_id
         )
         if self.original_positions:
             batch["decoder_position_ids"] = self._padded(position - first, counts, 0)
@@ -235,7 +234,7 @@ class DataCollatorForMassPreTraining(DenoisingCollator):
             start, stop = np.minimum(start + 1, end), np.minimum(stop + 2, end)
         inside = np.zeros(len(rows.tokens), dtype=bool)
         inside[index_ranges(row_offsets(rows.lengths)[fragments.row] + start, stop - start)] = True
-        input_ids = np.where(rows.text, rows.input_ids, self._pad())
+        input_ids = np.where(rows.text, rows.input_ids, self._pad_id)
         input_ids[rows.text] = self._replaced(
             rows.tokens, inside, self.mask_replace_prob, self.random_replace_prob, rng
         )

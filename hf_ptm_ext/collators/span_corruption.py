@@ -18,7 +18,6 @@ import numpy as np
 from ..masking import (
     append_to_rows,
     check_span_corruption,
-    row_index,
     sample_span_corruption,
     sentinel_sequences,
 )
@@ -76,7 +75,6 @@ class DataCollatorForSpanCorruption(DenoisingCollator):
 
     def _read_vocabulary(self) -> None:
         super()._read_vocabulary()
-        self._pad()
         self._end_id = end_token_id(self.tokenizer)
         self._sentinel_ids = np.array(self._find_sentinels(), dtype=np.int64)
 
@@ -111,19 +109,16 @@ class DataCollatorForSpanCorruption(DenoisingCollator):
                 f"`input_ids` must have at least 2 tokens of text, got {lengths[short]} in row {short}: one stays and "
                 "one is predicted. Drop shorter rows."
             )
-        row = row_index(rows.lengths)
-        place = np.arange(len(rows.tokens))
-        tokens = rows.tokens[(place >= body.start[row]) & (place < body.stop[row])]
-        spans = sample_span_corruption(
+        noise = sample_span_corruption(
             lengths,
             rng,
             noise_density=self.noise_density,
             mean_noise_span_length=self.mean_noise_span_length,
         )
         (inputs, input_lengths), (targets, target_lengths) = sentinel_sequences(
-            tokens, lengths, spans, self._sentinel_ids
+            rows.tokens[rows.inside(body)], lengths, noise, self._sentinel_ids
         )
         batch = self._encoder_side(rows, append_to_rows(inputs, input_lengths, self._end_id), input_lengths + 1)
-        start = self._pad() if self.decoder_start_token_id is None else self.decoder_start_token_id
+        start = self._pad_id if self.decoder_start_token_id is None else self.decoder_start_token_id
         targets = append_to_rows(targets, target_lengths, self._end_id)
         return batch | self._decoder_side(targets, target_lengths + 1, start)

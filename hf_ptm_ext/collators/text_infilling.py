@@ -89,7 +89,7 @@ class DataCollatorForTextInfilling(DenoisingCollator):
         >>> batch["labels"].tolist(), batch["decoder_input_ids"].tolist()
         ([[2, 5, 5, 7, 6, 6, 7, 3]], [[3, 2, 5, 5, 7, 6, 6, 7]])
         >>> batch["input_ids"].tolist()
-        [[2, 6, 6, 7, 4, 7, 3]]
+        [[2, 6, 4, 5, 5, 7, 3]]
     """
 
     mask_ratio: float = 0.3
@@ -129,7 +129,6 @@ class DataCollatorForTextInfilling(DenoisingCollator):
 
     def _read_vocabulary(self) -> None:
         super()._read_vocabulary()
-        self._pad()
         self._mask_id = mask_token_id(self.tokenizer)
         start = self.decoder_start_token_id
         self._start_id = end_token_id(self.tokenizer) if start is None else start
@@ -188,15 +187,11 @@ class DataCollatorForTextInfilling(DenoisingCollator):
         word_rows: list[Any] | None,
     ) -> np.ndarray:
         """First token of every word of the bodies, boolean `(total,)`."""
-        inside = np.zeros(len(tokens) + 1, dtype=np.int8)
-        some = body.lengths > 0
-        inside[body.start[some]] += 1
-        np.add.at(inside, body.stop[some], -1)
-        candidates = np.cumsum(inside[:-1], dtype=np.int8).astype(bool)[None]
+        candidates = rows.inside(body)[None]
         if self.mask_length == "subword":
             return candidates[0]
         blocks = np.zeros_like(candidates)
-        blocks[0, body.start[some]] = True
+        blocks[0, body.start[body.lengths > 0]] = True
         word_ids = None
         if word_rows is not None:
             left = self.tokenizer.padding_side == "left"

@@ -22,6 +22,7 @@ from .entity_instances import instances_dataset, read_instances, write_instances
 from .entity_records import processor_arguments
 from .map_style import pretraining_dataset
 from .packing import BlockPacker, RowPacker, pack_documents, pack_row
+from .parallel import read_parallel
 from .piece_words import PieceWordIds
 from .question_generation import question_generation_rows
 from .readers import Document, FileDocuments, expand_files, read_documents
@@ -86,6 +87,7 @@ __all__ = [
     "read_documents",
     "read_entity_documents",
     "read_instances",
+    "read_parallel",
     "read_relation_examples",
     "read_source_target",
     "read_triples",

@@ -379,3 +379,28 @@ class MappedStream(IterableDataset):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Let the stream go on behind the last row of a saved state."""
         self.stream.load_state_dict(state)
+
+
+class FilteredStream(IterableDataset):
+    """The rows of a stream that a function keeps; its state is the stream's own.
+
+    Args:
+        stream (`PretrainingStream`): Where the rows come from.
+        keep (`Callable`): From a row to whether it stays, the same for the same row.
+    """
+
+    def __init__(self, stream: PretrainingStream, keep: Callable[[dict[str, list[int]]], bool]) -> None:
+        self.stream = stream
+        self.keep = keep
+
+    def __iter__(self) -> Iterator[dict[str, list[int]]]:
+        """Yield the kept rows, from the loaded state if there is one."""
+        return filter(self.keep, iter(self.stream))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the stream."""
+        return self.stream.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Let the stream go on behind the last row of a saved state."""
+        self.stream.load_state_dict(state)

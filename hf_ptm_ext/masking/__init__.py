@@ -55,6 +55,7 @@ from .span_corruption import (
     span_corruption_lengths,
 )
 from .spans import sample_spans, span_length_probabilities
+from .subsets import random_subsets
 from .tokens import bernoulli_items, bernoulli_tokens, exact_tokens, weighted_tokens
 from .whole_word import bernoulli_words, cover_chosen, exact_units, exact_words, groups_of
 from .words import word_starts, word_starts_from_ids
@@ -106,6 +107,7 @@ __all__ = [
     "poisson_length_probabilities",
     "previous",
     "random_parts",
+    "random_subsets",
     "rank_within_groups",
     "replace_tokens",
     "rotated",

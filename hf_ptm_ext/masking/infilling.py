@@ -21,9 +21,10 @@ import numpy as np
 
 from ._checks import check_probability
 from .order import shuffled_within_groups
-from .ragged import index_ranges, row_index, row_offsets, row_positions
+from .ragged import index_ranges, row_index, row_offsets
 from .replacement import RandomTokens
 from .segments import Segments
+from .subsets import random_subsets
 
 REPLACE_LENGTHS = (-1, 0, 1)
 
@@ -112,9 +113,9 @@ def sample_infilling_spans(
     words, row = lengths[lengths > 0], row[lengths > 0]
     spans = drawn - insertions
 
-    owner = row_index(count)
-    shuffled = shuffled_within_groups(owner, len(count), rng)
-    chosen = shuffled[row_positions(count) < spans[owner]]
+    # A random subset in reading order, then shuffled, since the last length of a row is cut and so unlike the others.
+    chosen = np.flatnonzero(random_subsets(count, spans, rng))
+    chosen = chosen[shuffled_within_groups(row, len(count), rng)]
     # The start of the word behind the span, or the end of the body where it has no such word.
     behind = chosen + words
     over = behind >= upto[row]
@@ -179,9 +180,10 @@ def infill(
     noisy[spans.start[is_random]] = random_tokens.draw(int(is_random.sum()), rng)
     first_deleted = spans.start + (replace_length == 1)
     steps = np.bincount(first_deleted, minlength=len(tokens) + 1) - np.bincount(spans.stop, minlength=len(tokens) + 1)
-    kept = np.cumsum(steps)[: len(tokens)] == 0
-    row = row_index(lengths)
-    return noisy[kept], np.bincount(row[kept], minlength=len(lengths))
+    kept = np.cumsum(steps)[:-1] == 0
+    kept_before = np.append(0, np.cumsum(kept))
+    begin = row_offsets(lengths)
+    return noisy[kept], kept_before[begin + lengths] - kept_before[begin]
 
 
 def insert_tokens(
@@ -226,14 +228,10 @@ def insert_tokens(
     check_probability("random_ratio", random_ratio)
     lengths = np.asarray(lengths) + insertions
     places = np.where(insertions > 0, body.lengths + insertions, 0)
-    owner = row_index(places)
-    shuffled = shuffled_within_groups(owner, len(places), rng)
-    rank = row_positions(places)
-    new = rank < insertions[owner]
+    chosen = np.flatnonzero(random_subsets(places, insertions, rng))
     # Places of a row lie behind one another from the beginning of its body, moved by what rows before have gained.
-    begin = body.start + row_offsets(insertions)
-    at = (index_ranges(begin, places))[shuffled[new]]
-    is_random = rank[new] < np.ceil(insertions * random_ratio).astype(np.int64)[owner[new]]
+    at = chosen + np.repeat(body.start + row_offsets(insertions) - row_offsets(places), insertions)
+    is_random = random_subsets(insertions, np.ceil(insertions * random_ratio).astype(np.int64), rng)
     is_new = np.zeros(int(lengths.sum()), dtype=bool)
     is_new[at] = True
     longer = np.full(len(is_new), mask_token_id, dtype=tokens.dtype)

@@ -88,7 +88,7 @@ def pad_ragged(
         left: Pad on the left.
 
     Returns:
-        `(num_rows, width)`, of the type of `values`.
+        `(num_rows, width)`, of the type of `values`; a view of them where nothing is to be filled.
 
     Raises:
         ValueError: If a row is longer than `width`.
@@ -102,6 +102,8 @@ def pad_ragged(
     width = longest if width is None else width
     if longest > width:
         raise ValueError(f"`width` must hold the longest row, {longest} values, got {width}.")
+    if len(values) == len(lengths) * width:
+        return values.reshape(len(lengths), width)
     padded = np.full((len(lengths), width), fill, dtype=values.dtype)
     column = np.arange(width)
     padded[column >= width - lengths[:, None] if left else column < lengths[:, None]] = values
@@ -124,5 +126,7 @@ def append_to_rows(values: np.ndarray, lengths: np.ndarray, value: int) -> np.nd
         array([5, 6, 1, 7, 1])
     """
     longer = np.full(len(values) + len(lengths), value, dtype=values.dtype)
-    longer[np.arange(len(values)) + row_index(lengths)] = values
+    is_old = np.ones(len(longer), dtype=bool)
+    is_old[np.cumsum(lengths + 1) - 1] = False
+    longer[is_old] = values
     return longer

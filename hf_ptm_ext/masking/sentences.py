@@ -30,25 +30,22 @@ def find_sentences(full_stops: np.ndarray, body: Segments) -> Segments:
         >>> find_sentences(stops, Segments(np.array([0]), np.array([1]), np.array([8])))
         Segments(row=array([0, 0, 0]), start=array([1, 3, 5]), stop=array([3, 5, 8]))
     """
-    inside = index_ranges(body.start, body.lengths)
-    row = np.repeat(body.row, body.lengths)
+    some = np.flatnonzero(body.lengths)
     ends = full_stops.copy()
-    some = body.lengths > 0
     ends[body.stop[some] - 1] = True
-    before = np.zeros_like(ends)
-    before[1:] = ends[:-1]
-    before[body.start[some]] = False
-    is_end = (ends & ~before)[inside]
-    stop = inside[is_end] + 1
-    sentence_row = row[is_end]
-    start = np.empty_like(stop)
-    start[1:] = stop[:-1]
+    opens = ends[body.start[some]]  # the first token of a body has no predecessor
+    ends[1:] &= ~ends[:-1]
+    ends[body.start[some]] = opens
+    stop = np.flatnonzero(ends) + 1
+    number = np.searchsorted(body.stop[some], stop, side="left")
+    inside = number < len(some)
+    inside[inside] = stop[inside] > body.start[some][number[inside]]
+    stop, number = stop[inside], number[inside]
+    start = np.append(0, stop[:-1])[: len(stop)]
     first = np.ones(len(stop), dtype=bool)
-    first[1:] = sentence_row[1:] != sentence_row[:-1]
-    begin = np.zeros(int(body.row.max(initial=-1)) + 1, dtype=np.int64)
-    begin[body.row] = body.start
-    start[first] = begin[sentence_row[first]]
-    return Segments(sentence_row, start, stop)
+    first[1:] = number[1:] != number[:-1]
+    start[first] = body.start[some][number[first]]
+    return Segments(body.row[some][number], start, stop)
 
 
 def permuted_sentences(sentences: Segments, total: int, ratio: float, rng: np.random.Generator) -> np.ndarray:

@@ -17,8 +17,9 @@ from __future__ import annotations
 import numpy as np
 
 from ._checks import check_probability
-from .order import shuffled_within_groups
 from .ragged import index_ranges, row_index, row_offsets, row_positions
+from .segments import Segments
+from .subsets import random_subsets
 
 
 def noise_tokens_and_spans(
@@ -118,14 +119,16 @@ def random_parts(totals: np.ndarray, parts: np.ndarray, rng: np.random.Generator
     totals, parts = np.asarray(totals, dtype=np.int64), np.asarray(parts, dtype=np.int64)
     if (parts < 1).any() or (parts > totals).any():
         raise ValueError("`parts` must be between 1 and the total, so that none is empty. Lower the number of parts.")
-    gaps = totals - 1
-    owner = row_index(gaps)
-    shuffled = shuffled_within_groups(owner, len(totals), rng)
-    cut = shuffled[row_positions(gaps) < (parts - 1)[owner]]
-    begins = np.zeros(int(totals.sum()), dtype=bool)
-    begins[row_offsets(totals)] = True
-    begins[index_ranges(row_offsets(totals) + 1, gaps)[cut]] = True
-    return np.diff(np.flatnonzero(begins), append=len(begins))
+    # A part begins with the total, or behind one of its other items; gap i of total g is item i + g + 1 of all.
+    cuts = np.flatnonzero(random_subsets(totals - 1, parts - 1, rng))
+    cuts += row_index(parts - 1) + 1
+    begins = np.empty(len(cuts) + len(totals), dtype=np.int64)
+    first = row_offsets(parts)
+    is_first = np.zeros(len(begins), dtype=bool)
+    is_first[first] = True
+    begins[is_first] = row_offsets(totals)
+    begins[~is_first] = cuts
+    return np.diff(begins, append=int(totals.sum()))
 
 
 def sample_span_corruption(
@@ -134,8 +137,8 @@ def sample_span_corruption(
     *,
     noise_density: float = 0.15,
     mean_noise_span_length: float = 3.0,
-) -> np.ndarray:
-    """Draw the clean and the noise spans of rows.
+) -> Segments:
+    """Draw the noise spans of rows.
 
     Args:
         lengths: Tokens of each row without special tokens, at least 2, int `(num_rows,)`.
@@ -144,8 +147,7 @@ def sample_span_corruption(
         mean_noise_span_length: As in `noise_tokens_and_spans`.
 
     Returns:
-        Span of each flat token, int64 `(lengths.sum(),)`: 0 for the first clean span of a row, 1 for the first noise
-        span, 2 for the second clean one, and so on.
+        The noise spans in flat indices, in reading order; what lies between them and before the first is clean.
 
     Raises:
         TypeError: If `noise_density` is not a number.
@@ -153,28 +155,26 @@ def sample_span_corruption(
 
     Example:
         >>> sample_span_corruption(np.array([3, 2]), np.random.default_rng(0))
-        array([0, 0, 1, 0, 1])
+        Segments(row=array([0, 1]), start=array([2, 4]), stop=array([3, 5]))
     """
     lengths = np.asarray(lengths, dtype=np.int64)
     noise, spans = noise_tokens_and_spans(lengths, noise_density, mean_noise_span_length)
-    totals = np.stack([lengths - noise, noise], axis=1).ravel()
-    parts = random_parts(totals, np.repeat(spans, 2), rng)
-    # Of each row first all clean parts, then all noise parts; now in turns.
-    number = row_positions(2 * spans)
-    begin = np.repeat(2 * row_offsets(spans), 2 * spans)
-    in_turns = parts[begin + number // 2 + (number % 2) * np.repeat(spans, 2 * spans)]
-    return np.repeat(number, in_turns)
+    parts = random_parts(np.concatenate([lengths - noise, noise]), np.concatenate([spans, spans]), rng)
+    clean, hidden = parts[: len(parts) // 2], parts[len(parts) // 2 :]
+    # In each row clean and noise parts in turns, so over all rows too.
+    stop = np.cumsum(clean + hidden)
+    return Segments(row_index(spans), stop - hidden, stop)
 
 
 def sentinel_sequences(
-    tokens: np.ndarray, lengths: np.ndarray, spans: np.ndarray, sentinel_ids: np.ndarray
+    tokens: np.ndarray, lengths: np.ndarray, noise: Segments, sentinel_ids: np.ndarray
 ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
     """Write inputs and targets with sentinels, without eos.
 
     Args:
         tokens: Flat token ids `(total,)`.
         lengths: Tokens of each row, int `(num_rows,)`.
-        spans: Span of each flat token, from `sample_span_corruption`.
+        noise: From `sample_span_corruption`.
         sentinel_ids: Ids of the sentinels in order, int `(num_sentinels,)`.
 
     Returns:
@@ -184,26 +184,33 @@ def sentinel_sequences(
         ValueError: If a row has more noise spans than there are sentinels.
 
     Example:
-        >>> sentinel_sequences(np.array([5, 6, 7]), np.array([3]), np.array([0, 0, 1]), np.array([99]))
+        >>> noise = Segments(np.array([0]), np.array([2]), np.array([3]))
+        >>> sentinel_sequences(np.array([5, 6, 7]), np.array([3]), noise, np.array([99]))
         ((array([ 5,  6, 99]), array([3])), (array([99,  7]), array([2])))
     """
-    most = int(spans.max(initial=-1)) // 2 + 1
+    spans = np.bincount(noise.row, minlength=len(lengths))
+    most = int(spans.max(initial=0))
     if most > len(sentinel_ids):
         raise ValueError(
             f"`sentinel_ids` must have one sentinel for each noise span of a row, got {len(sentinel_ids)} for {most} "
             "spans. Add sentinels to the tokenizer, or use shorter rows or longer spans."
         )
-    row = row_index(lengths)
-    first = np.ones(len(tokens), dtype=bool)
-    first[1:] = (spans[1:] != spans[:-1]) | (row[1:] != row[:-1])
-    is_noise = spans % 2 == 1
-    sentinel = sentinel_ids[spans // 2] if len(tokens) else tokens
+    sentinel = sentinel_ids[row_positions(spans)]
+    hidden = index_ranges(noise.start, noise.lengths)
+    hidden_lengths = np.bincount(noise.row, weights=noise.lengths, minlength=len(lengths)).astype(np.int64)
 
-    def replaced(span: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        kept = ~span | first
-        return np.where(span, sentinel, tokens)[kept], np.bincount(row[kept], minlength=len(lengths))
+    kept = np.ones(len(tokens), dtype=bool)
+    kept[hidden] = False
+    kept[noise.start] = True
+    inputs = tokens.copy()
+    inputs[noise.start] = sentinel
 
-    return replaced(is_noise), replaced(~is_noise)
+    targets = np.empty(len(hidden) + len(sentinel), dtype=tokens.dtype)
+    is_sentinel = np.zeros(len(targets), dtype=bool)
+    is_sentinel[row_offsets(noise.lengths + 1)] = True
+    targets[is_sentinel] = sentinel
+    targets[~is_sentinel] = tokens[hidden]
+    return (inputs[kept], lengths - hidden_lengths + spans), (targets, hidden_lengths + spans)
 
 
 def check_span_corruption(noise_density: float, mean_noise_span_length: float) -> None:

@@ -65,7 +65,8 @@ def sums_of_batch(model: torch.nn.Module, batch: dict[str, Any]) -> dict[str, to
     for start in range(0, len(batch["labels"]), rows):
         part = {name: values[start : start + rows] for name, values in batch.items()}
         sums += masked_lm_sums(model, **part).cpu()
-    return {"mlm": sums}
+    # What a decoder predicts is a text, not the masked positions of its input.
+    return {"denoising" if "decoder_input_ids" in batch else "mlm": sums}
 
 
 def masked_lm_sums(model: torch.nn.Module, labels: torch.Tensor, **inputs: Any) -> torch.Tensor:

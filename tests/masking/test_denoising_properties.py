@@ -178,10 +178,9 @@ def test_spans_and_sentinels_give_the_text_back(lengths, density, mean, seed):
 
 
 def test_too_few_sentinels():
-    with pytest.raises(
-        ValueError, match="`sentinel_ids` must have one sentinel for each noise span of a row, got 1 for 2"
-    ):
-        sentinel_sequences(np.arange(4), np.array([4]), np.array([0, 1, 2, 3]), np.array([99]))
+    noise = Segments(np.array([0, 0]), np.array([1, 3]), np.array([2, 4]))
+    with pytest.raises(ValueError, match="must have one sentinel for each noise span of a row, got 1 for 2"):
+        sentinel_sequences(np.arange(4), np.array([4]), noise, np.array([99]))
 
 
 @settings(max_examples=60, deadline=None)

@@ -19,6 +19,7 @@ from hf_ptm_ext.masking import (
     permuted_sentences,
     poisson_length_probabilities,
     random_parts,
+    random_subsets,
     rotated,
     sample_infilling_spans,
     sample_span_corruption,
@@ -269,18 +270,32 @@ class TestSpanCorruption:
         spans = sample_span_corruption(
             np.full(9000, 7), np.random.default_rng(0), noise_density=0.4, mean_noise_span_length=1.5
         )
-        rows = [tuple(row) for row in spans.reshape(-1, 7).tolist()]
-        possible = [
-            (0,) * clean + (1,) * noise + (2,) * (4 - clean) + (3,) * (3 - noise)
-            for clean in (1, 2, 3)
-            for noise in (1, 2)
-        ]
-        assert_uniform(rows, possible)
+        assert spans.row.tolist() == [row for row in range(9000) for _ in range(2)]
+        places = np.stack([spans.start, spans.stop], axis=1).reshape(-1, 4) - 7 * np.arange(9000)[:, None]
+        possible = [(a, a + b, 4 + b, 7) for a in (1, 2, 3) for b in (1, 2)]
+        assert_uniform([tuple(row) for row in places.tolist()], possible)
 
     @pytest.mark.parametrize("totals", [[0], [2]])
     def test_parts_that_would_be_empty(self, totals):
         with pytest.raises(ValueError, match="`parts`"):
             random_parts(np.array(totals), np.array([3]), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(("size", "count"), [(5, 2), (5, 3), (13, 2), (30, 1), (4, 4), (4, 0)])
+def test_every_subset_is_equally_likely(size, count):
+    """Few of many and many of few items are drawn in two ways."""
+    samples = 12_000
+    marked = random_subsets(np.full(samples, size), np.full(samples, count), np.random.default_rng(0))
+    got = [tuple(np.flatnonzero(row).tolist()) for row in marked.reshape(samples, size)]
+    assert_uniform(got, list(combinations(range(size), count)))
+
+
+def test_subsets_of_groups_of_all_sizes():
+    sizes, counts = np.array([0, 3, 100, 7, 1, 50]), np.array([0, 3, 4, 0, 1, 25])
+    marked = random_subsets(sizes, counts, np.random.default_rng(0))
+    assert [part.sum() for part in np.split(marked, np.cumsum(sizes)[:-1])] == counts.tolist()
+    with pytest.raises(ValueError, match="`counts` must be between 0 and the items"):
+        random_subsets(np.array([2]), np.array([3]), np.random.default_rng(0))
 
 
 def test_weighted_tokens_follow_successive_draws():
