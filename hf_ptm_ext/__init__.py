@@ -30,6 +30,7 @@ _COLLATORS = (
     "DataCollatorForWholeWordMasking",
 )
 _FUNCTIONS = {
+    "kbert_visible_matrix": "hf_ptm_ext.models.kbert.visibility_kbert",
     "unilm_attention_mask": "hf_ptm_ext.models.unilm.modes_unilm",
     "unilm_beam_search": "hf_ptm_ext.models.unilm.beam_search_unilm",
     "unilm_tokenizer": "hf_ptm_ext.models.unilm.tokenizer_unilm",

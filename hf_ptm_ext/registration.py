@@ -111,6 +111,19 @@ FAMILIES = (
         variants={"AutoModelForSequenceClassification": ("ErnieThuForEntityTyping",)},
         processor="ErnieThuProcessor",
     ),
+    Family(
+        model_type="kbert",
+        config="KBertConfig",
+        models={
+            "AutoModel": "KBertModel",
+            "AutoModelForPreTraining": "KBertForPreTraining",
+            "AutoModelForMaskedLM": "KBertForMaskedLM",
+            "AutoModelForSequenceClassification": "KBertForSequenceClassification",
+            "AutoModelForTokenClassification": "KBertForTokenClassification",
+            "AutoModelForQuestionAnswering": "KBertForQuestionAnswering",
+            "AutoModelForMultipleChoice": "KBertForMultipleChoice",
+        },
+    ),
 )
 
 AUTO = "transformers.models.auto"

@@ -93,6 +93,20 @@ SYSTEMS = (
         link="https://arxiv.org/abs/1905.07129",
     ),
     System(
+        name="K-BERT",
+        family="kbert",
+        models=(
+            "hf_ptm_ext.KBertForSequenceClassification",
+            "hf_ptm_ext.KBertForTokenClassification",
+            "hf_ptm_ext.KBertForPreTraining",
+        ),
+        collators=(f"{_COLLATORS}.DataCollatorForMaskedLanguageModeling",),
+        objectives=("mlm", "nsp"),
+        trainers=(),
+        paper="K-BERT: Enabling Language Representation with Knowledge Graph",
+        link="https://arxiv.org/abs/1909.07606",
+    ),
+    System(
         name="BERT masked language model",
         family=None,
         models=(),

@@ -19,15 +19,16 @@ ROOT = Path(__file__).resolve().parents[1]
 MODELS = ROOT / "hf_ptm_ext" / "models"
 # canonical file stem -> families that carry it, with their class prefixes
 COPIES = {
-    "encoder": {"spanbert": "SpanBert", "unilm": "UniLM", "ernie_thu": "ErnieThu"},
-    "heads": {"spanbert": "SpanBert", "unilm": "UniLM", "ernie_thu": "ErnieThu"},
-    "inputs": {"spanbert": "SpanBert", "ernie_thu": "ErnieThu"},
+    "encoder": {"spanbert": "SpanBert", "unilm": "UniLM", "ernie_thu": "ErnieThu", "kbert": "KBert"},
+    "heads": {"spanbert": "SpanBert", "unilm": "UniLM", "ernie_thu": "ErnieThu", "kbert": "KBert"},
+    "inputs": {"spanbert": "SpanBert", "ernie_thu": "ErnieThu", "kbert": "KBert"},
     "loading": {
         "spanbert": "SpanBert",
         "unilm": "UniLM",
         "mass": "Mass",
         "mass_nmt": "MassNmt",
         "ernie_thu": "ErnieThu",
+        "kbert": "KBert",
     },
     "matcher": {"ernie_thu": "ErnieThu"},
 }

@@ -10,6 +10,7 @@ from . import COMMANDS
 
 # family -> module that converts it
 FAMILIES = {
+    "kbert": "hf_ptm_ext.conversion.kbert",
     "mass": "hf_ptm_ext.conversion.mass",
     "ernie_thu": "hf_ptm_ext.conversion.ernie_thu",
     "mass_nmt": "hf_ptm_ext.conversion.mass_nmt",
