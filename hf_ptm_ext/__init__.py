@@ -39,6 +39,7 @@ _ENTITIES = {
     "DictionaryLinker": "hf_ptm_ext.models.ernie_thu.linker_ernie_thu",
     "EntityTable": "hf_ptm_ext.models.ernie_thu.entity_table_ernie_thu",
     "EntityVocabulary": "hf_ptm_ext.models.ernie_thu.entity_vocab_ernie_thu",
+    "KnowledgeGraph": "hf_ptm_ext.models.kbert.knowledge_graph_kbert",
 }
 # public name -> module that defines it
 _EXPORTS = {**_FUNCTIONS, **_ENTITIES, **dict.fromkeys(_COLLATORS, "hf_ptm_ext.collators")}

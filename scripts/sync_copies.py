@@ -30,7 +30,7 @@ COPIES = {
         "ernie_thu": "ErnieThu",
         "kbert": "KBert",
     },
-    "matcher": {"ernie_thu": "ErnieThu"},
+    "matcher": {"ernie_thu": "ErnieThu", "kbert": "KBert"},
 }
 # For families with a block of their own, parts of a canonical file:
 # stem of the copy -> canonical file stem, its top-level names in order, docstring, families.
