@@ -108,7 +108,7 @@ def read_triples(path: str | os.PathLike[str], on_malformed: str = "warn") -> tu
         raise ValueError(f"`on_malformed` must be one of {', '.join(POLICIES)}, got {on_malformed!r}.")
     path = Path(path)
     parse = parser_of(path)
-    text = read_text(path)
+    text = decoded(path)
     lines = text.split("\n")
     if lines and not lines[-1]:
         lines.pop()
@@ -141,7 +141,7 @@ def read_triples(path: str | os.PathLike[str], on_malformed: str = "warn") -> tu
     return distinct, report
 
 
-def read_text(path: Path) -> str:
+def decoded(path: Path) -> str:
     """Read a text file in UTF-8, with or without byte-order mark, packed or not.
 
     Args:
