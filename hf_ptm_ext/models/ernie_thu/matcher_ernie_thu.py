@@ -9,8 +9,8 @@ The search runs in `ahocorasick-rs` (Aho and Corasick 1975) where that package i
 the same.
 
 `pkuseg_compat` walks as the dictionary of the segmenter pkuseg 0.0.25 does, for results that were made with it. A name
-is lost where the text goes on with more of a longer name but not with all of it (苹果 in 苹果公园, beside 苹果公司), and
-white space, at which that segmenter cuts the text first, ends a walk and is part of no name.
+is lost where the text goes on with more of a longer name but not with all of it (苹果 in 苹果公园, beside 苹果公司).
+White space, at which that segmenter cuts the text first, ends a walk and is part of no name.
 """
 
 import re
