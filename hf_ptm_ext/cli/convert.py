@@ -18,6 +18,13 @@ FAMILIES = {
     "unilm": "hf_ptm_ext.conversion.unilm",
 }
 CONFIG_NAMES = ("config.json", "bert_config.json", "ernie_config.json")
+# End of a class name -> task of the Hub; other classes fill masks.
+PIPELINE_TAGS = {
+    "Model": "feature-extraction",
+    "ForSequenceClassification": "text-classification",
+    "ForTokenClassification": "token-classification",
+    "ForQuestionAnswering": "question-answering",
+}
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
@@ -46,6 +53,16 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     case = parser.add_mutually_exclusive_group()
     case.add_argument("--cased", action="store_true", help="the vocabulary is cased (default: seen from its pieces)")
     case.add_argument("--uncased", action="store_true", help="the vocabulary is lower case")
+    parser.add_argument(
+        "--reference-parity",
+        action="store_true",
+        help="kbert: keep UER's LayerNorm, three segment rows and the reference's padding (default: as in BERT)",
+    )
+    parser.add_argument(
+        "--no-fold-layer-norm",
+        action="store_true",
+        help="kbert: the weights are Google's, renamed for UER (google_model.bin), so LayerNorms are BERT's already",
+    )
     parser.add_argument("--license", default="unknown", help="licence of the weights, for the card (default: unknown)")
     parser.add_argument(
         "--language",
@@ -87,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _revert(checkpoint, arguments)
     module = importlib.import_module(FAMILIES[arguments.family])
     infers = bool(checkpoint.arguments) or getattr(module, "INFERS_SIZES", False)
-    options = {**checkpoint.arguments, **_options(arguments, infers)}
+    options = {**checkpoint.arguments, **_options(arguments, infers), **_family_options(arguments)}
     vocabulary = _vocabulary(module, arguments)
     if vocabulary is not None and hasattr(module, "vocabulary_options"):
         options |= module.vocabulary_options(vocabulary[1], options)
@@ -221,6 +238,20 @@ def _options(arguments: argparse.Namespace, has_own: bool) -> dict[str, Any]:
     )
 
 
+def _family_options(arguments: argparse.Namespace) -> dict[str, bool]:
+    """Options of the conversion itself, of the family that has them."""
+    options = {}
+    if arguments.reference_parity:
+        options["reference_parity"] = True
+    if arguments.no_fold_layer_norm:
+        options["fold_layer_norm"] = False
+    if options and arguments.family != "kbert":
+        raise ValueError(
+            f"`--reference-parity` and `--no-fold-layer-norm` are options of kbert, got {arguments.family}."
+        )
+    return options
+
+
 def _vocab_file(arguments: argparse.Namespace, names: tuple[str, ...] = ("vocab.txt",)) -> Path | None:
     if arguments.vocab is not None and not arguments.vocab.is_file():
         raise FileNotFoundError(f"`--vocab` must be a vocab.txt, got {arguments.vocab}, which does not exist.")
@@ -268,7 +299,7 @@ def _write(
     config.save_pretrained(folder)
     save_torch_state_dict(conversion.tensors, folder)
     finish_folder(folder)
-    tag = "feature-extraction" if conversion.architecture.endswith("Model") else "fill-mask"
+    tag = next((tag for head, tag in PIPELINE_TAGS.items() if conversion.architecture.endswith(head)), "fill-mask")
     if conversion.architecture.endswith("ForConditionalGeneration") and not config.is_encoder_decoder:
         tag = "text-generation"
     repo_id = arguments.repo_id or f"your-name/{arguments.target.resolve().name}"

@@ -361,7 +361,7 @@ def convert_state_dict(
         if name in converted:
             raise ValueError(f"The keys `{sources[name]}` and `{key}` both stand for `{name}`: remove one.")
         if name == SEGMENTS and "uer" in changes and tensor.shape[0] == config.type_vocab_size + 1:
-            tensor = tensor[1:]
+            tensor = tensor[1:].clone()  # a view could not be saved by itself
         converted[name] = tensor
         sources[name] = key
     _check_layers(converted, original, config)
