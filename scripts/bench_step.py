@@ -22,6 +22,8 @@ from transformers import BertConfig, BertForMaskedLM
 from hf_ptm_ext import (
     ErnieThuConfig,
     ErnieThuForPreTraining,
+    KBertConfig,
+    KBertForMaskedLM,
     SpanBertConfig,
     SpanBertForMaskedLM,
     SpanBertForPreTraining,
@@ -31,6 +33,7 @@ from hf_ptm_ext.models.spanbert.heads_spanbert import classification_loss, selec
 Batch = dict[str, torch.Tensor]
 MAX_PAIR_TARGETS = 15
 ENTITY_INPUTS = ("entity_embeds", "entity_mask", "entity_labels", "entity_candidate_embeds")
+KNOWLEDGE = ("word_index", "branch_id")
 MLM_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "sequence_ids", "labels")
 
 
@@ -104,6 +107,23 @@ def add_entities(batch: Batch, width: int, seed: int) -> Batch:
         "entity_labels": torch.where(present, labels, -100),
         "entity_candidate_embeds": candidates,
     }
+
+
+def add_branches(batch: Batch, seed: int) -> Batch:
+    """Trees that fill the rows: words of 1 to 3 tokens, every third with two branches of 2 to 6 tokens."""
+    rng = np.random.default_rng(seed)
+    shape = batch["input_ids"].shape
+    words, branches = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+    for row in range(shape[0]):
+        at = word = branch = 0
+        while at < shape[1]:
+            sizes = [int(rng.integers(1, 4)), *(int(size) for size in rng.integers(2, 7, 2) if word % 3 == 0)]
+            for number, size in enumerate(sizes):
+                branch += number > 0
+                words[row, at : at + size], branches[row, at : at + size] = word, branch if number else 0
+                at += size
+            word += 1
+    return {**batch, "word_index": torch.from_numpy(words), "branch_id": torch.from_numpy(branches)}
 
 
 def mixed_lengths(rows: int, width: int, seed: int) -> list[int]:
@@ -200,6 +220,7 @@ def cpu_variants(vocab_size: int) -> list[Variant]:
     entities = {
         width: ErnieThuConfig(**sizes, entity_hidden_size=width, attn_implementation="sdpa") for width in (32, 100)
     }
+    kbert = KBertForMaskedLM(KBertConfig(**sizes, attn_implementation="sdpa"))
     tokens = 16 * 512
     mlm = ("input_ids", "token_type_ids", "labels", "label_positions")
     return [
@@ -225,6 +246,10 @@ def cpu_variants(vocab_size: int) -> list[Variant]:
                 tokens,
             )
             for width, config in entities.items()
+        ),
+        Variant("KBertForMaskedLM, no knowledge", kbert, batch, forward_with(mlm), tokens),
+        Variant(
+            "KBertForMaskedLM, knowledge", kbert, add_branches(batch, seed=0), forward_with((*mlm, *KNOWLEDGE)), tokens
         ),
     ]
 

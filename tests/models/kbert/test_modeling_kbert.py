@@ -118,6 +118,17 @@ class TestKBert(EncoderConformance):
         "packed knowledge": packed_knowledge,
     }
 
+    tree = False
+
+    def rows(self, *arguments, **more):
+        rows = super().rows(*arguments, **more)
+        return {**rows, **knowledge(None, rows)} if self.tree else rows
+
+    def test_all_heads_in_a_process_without_the_package(self, tmp_path):
+        """With knowledge, which the code beside a checkpoint must read as the package's does."""
+        self.tree = True
+        super().test_all_heads_in_a_process_without_the_package(tmp_path)
+
     def main_labels(self, batch):
         return {name: value for name, value in batch.items() if name != "next_sentence_label"}
 
