@@ -124,6 +124,20 @@ FAMILIES = (
             "AutoModelForMultipleChoice": "KBertForMultipleChoice",
         },
     ),
+    Family(
+        model_type="nezha",
+        config="NezhaConfig",
+        models={
+            "AutoModel": "NezhaModel",
+            "AutoModelForPreTraining": "NezhaForPreTraining",
+            "AutoModelForMaskedLM": "NezhaForMaskedLM",
+            "AutoModelForNextSentencePrediction": "NezhaForNextSentencePrediction",
+            "AutoModelForSequenceClassification": "NezhaForSequenceClassification",
+            "AutoModelForTokenClassification": "NezhaForTokenClassification",
+            "AutoModelForQuestionAnswering": "NezhaForQuestionAnswering",
+            "AutoModelForMultipleChoice": "NezhaForMultipleChoice",
+        },
+    ),
 )
 
 AUTO = "transformers.models.auto"

@@ -107,6 +107,16 @@ SYSTEMS = (
         link="https://arxiv.org/abs/1909.07606",
     ),
     System(
+        name="NEZHA",
+        family="nezha",
+        models=("hf_ptm_ext.NezhaForPreTraining",),
+        collators=(f"{_COLLATORS}.DataCollatorForWholeWordMasking",),
+        objectives=("mlm", "nsp"),
+        trainers=(_TRAINER,),
+        paper="NEZHA: Neural Contextualized Representation for Chinese Language Understanding",
+        link="https://arxiv.org/abs/1909.00204",
+    ),
+    System(
         name="BERT masked language model",
         family=None,
         models=(),

@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parents[1]
 MODELS = ROOT / "hf_ptm_ext" / "models"
 # canonical file stem -> families that carry it, with their class prefixes
 COPIES = {
-    "encoder": {"spanbert": "SpanBert", "unilm": "UniLM", "ernie_thu": "ErnieThu", "kbert": "KBert"},
-    "heads": {"spanbert": "SpanBert", "unilm": "UniLM", "ernie_thu": "ErnieThu", "kbert": "KBert"},
+    "encoder": {"spanbert": "SpanBert", "unilm": "UniLM", "ernie_thu": "ErnieThu", "kbert": "KBert", "nezha": "Nezha"},
+    "heads": {"spanbert": "SpanBert", "unilm": "UniLM", "ernie_thu": "ErnieThu", "kbert": "KBert", "nezha": "Nezha"},
     "inputs": {"spanbert": "SpanBert", "ernie_thu": "ErnieThu", "kbert": "KBert"},
     "loading": {
         "spanbert": "SpanBert",
@@ -29,8 +29,10 @@ COPIES = {
         "mass_nmt": "MassNmt",
         "ernie_thu": "ErnieThu",
         "kbert": "KBert",
+        "nezha": "Nezha",
     },
     "matcher": {"ernie_thu": "ErnieThu", "kbert": "KBert"},
+    "pretraining": {"nezha": "Nezha"},
 }
 # For families with a block of their own, parts of a canonical file:
 # stem of the copy -> canonical file stem, its top-level names in order, docstring, families.
@@ -60,6 +62,12 @@ EXTRACTS = {
         "Losses over labelled targets alone: a sum divided by a count, the caller's `num_items_in_batch` if given.",
         ("mass", "mass_nmt"),
     ),
+    "masks": (
+        "inputs",
+        ("REFERENCE_PADDING_BIAS", "visible_function", "has_empty_row", "build_attention_mask", "first_token_states"),
+        "Who may look at whom in padded and packed rows, and each sequence's first token.",
+        ("nezha",),
+    ),
 }
 HEADER = "# Generated from models/canonical/{stem}_canonical.py by scripts/sync_copies.py; change that file.\n"
 
@@ -67,11 +75,15 @@ HEADER = "# Generated from models/canonical/{stem}_canonical.py by scripts/sync_
 def render(stem: str, family: str, prefix: str) -> str:
     """The copy of one canonical file under a family's file suffix and class prefix, formatted as the project is."""
     source = (MODELS / "canonical" / f"{stem}_canonical.py").read_text(encoding="utf-8")
-    source = re.sub(r"(?<=from \.)(\w+)_canonical\b", rf"\1_{family}", source)
-    return formatted(HEADER.format(stem=stem) + source.replace("Canonical", prefix))
+    return formatted(HEADER.format(stem=stem) + in_family(source, family).replace("Canonical", prefix))
 
 
-def extract(stem: str, names: tuple[str, ...], docstring: str) -> str:
+def in_family(source: str, family: str) -> str:
+    """Source whose imports of canonical files are imports of the family's copies."""
+    return re.sub(r"(?<=from \.)(\w+)_canonical\b", rf"\1_{family}", source)
+
+
+def extract(stem: str, names: tuple[str, ...], docstring: str, family: str) -> str:
     """Some top-level definitions of a canonical file, with the imports that they need and the comments above them."""
     source = (MODELS / "canonical" / f"{stem}_canonical.py").read_text(encoding="utf-8")
     lines = source.splitlines()
@@ -92,7 +104,8 @@ def extract(stem: str, names: tuple[str, ...], docstring: str) -> str:
     for node in imports:
         node.names = [alias for alias in node.names if (alias.asname or alias.name).split(".")[0] in used]
         kept += [ast.unparse(node)] if node.names else []
-    return formatted(HEADER.format(stem=stem) + f'"""{docstring}"""\n\n' + "\n".join(kept) + f"\n\n{body}\n")
+    imported = in_family("\n".join(kept), family)
+    return formatted(HEADER.format(stem=stem) + f'"""{docstring}"""\n\n{imported}\n\n{body}\n')
 
 
 def formatted(text: str) -> str:
@@ -122,7 +135,7 @@ def copies() -> Iterator[tuple[Path, str]]:
             yield MODELS / family / f"{stem}_{family}.py", render(stem, family, prefix)
     for name, (stem, parts, docstring, owners) in EXTRACTS.items():
         for family in owners:
-            yield MODELS / family / f"{name}_{family}.py", extract(stem, parts, docstring)
+            yield MODELS / family / f"{name}_{family}.py", extract(stem, parts, docstring, family)
 
 
 def main(arguments: list[str] | None = None) -> int:

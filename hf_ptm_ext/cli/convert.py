@@ -14,6 +14,7 @@ FAMILIES = {
     "mass": "hf_ptm_ext.conversion.mass",
     "ernie_thu": "hf_ptm_ext.conversion.ernie_thu",
     "mass_nmt": "hf_ptm_ext.conversion.mass_nmt",
+    "nezha": "hf_ptm_ext.conversion.nezha",
     "spanbert": "hf_ptm_ext.conversion.spanbert",
     "unilm": "hf_ptm_ext.conversion.unilm",
 }

@@ -48,6 +48,8 @@ class AttentionChecks(FamilyCase):
     @torch.no_grad()
     @pytest.mark.parametrize("case", ["no mask", "right", "left", "an empty row", "packed"])
     def test_flex_equals_sdpa(self, case: str) -> None:
+        if "flex_attention" not in self.attention_implementations:
+            return
         torch._dynamo.reset()
         head = self.head("encoder")
         # flex kernels for the CPU want heads of at least 16
@@ -71,7 +73,7 @@ class AttentionChecks(FamilyCase):
         assert outputs.attentions
         assert_same(prediction(head, outputs), expected, 1e-5)
         model.save_pretrained(tmp_path)
-        for attention in ("eager", "sdpa", "flex_attention"):
+        for attention in self.attention_implementations:
             loaded = head.cls.from_pretrained(tmp_path, attn_implementation=attention)
             assert loaded.config._attn_implementation == attention
         assert head.cls.from_pretrained(tmp_path).config._attn_implementation == "sdpa"
@@ -83,6 +85,11 @@ class AttentionChecks(FamilyCase):
                 head.cls._from_config(self.config(head), attn_implementation=name)
             with pytest.raises(ValueError, match=r"[Ff]lash"):
                 self.model(head).set_attn_implementation(name)
+
+    def test_an_implementation_that_cannot_be_exact_is_refused(self, head: Head) -> None:
+        for name in {"eager", "sdpa", "flex_attention"}.difference(self.attention_implementations):
+            with pytest.raises(ValueError, match=name):
+                head.cls._from_config(self.config(head), attn_implementation=name)
 
     @torch.no_grad()
     def test_a_finished_mask_goes_through(self) -> None:

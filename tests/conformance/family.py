@@ -122,6 +122,8 @@ class FamilyCase:
     remote_generation: tuple[dict[str, Any], ...] = ({"num_beams": 2},)
     # Parameters that a head freezes, since nothing that it predicts depends on them: names with `bert.` in front.
     frozen: frozenset[str] = frozenset()
+    # What `attn_implementation` may be; the first is the default.
+    attention_implementations: tuple[str, ...] = ("sdpa", "eager", "flex_attention")
     # Columns without which no head of the family makes a loss, labels aside.
     needed_inputs: tuple[str, ...] = ("input_ids", "attention_mask")
 

@@ -163,6 +163,7 @@ class ErnieThuSelfAttention(nn.Module):
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         plain_attention: bool = False,
+        attention_function: Callable | None = None,
         cache: Cache | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -173,6 +174,8 @@ class ErnieThuSelfAttention(nn.Module):
             attention_mask: what the configured attention implementation takes, or `None`.
             plain_attention: whether to compute as eager attention does, whatever is configured: for masks under which
                 the rounding of the scores matters.
+            attention_function: what computes the attention instead of the configured implementation, called as
+                `eager_attention_forward` is: for families whose scores or values depend on more than query and key.
             cache: keys and values of earlier tokens, to which this call's are added; for families that generate.
             kwargs: passed on to the attention implementation.
 
@@ -187,8 +190,9 @@ class ErnieThuSelfAttention(nn.Module):
         if cache is not None:
             key, value = cache.update(key, value, self.layer_idx)
         implementation = "eager" if plain_attention else self.config._attn_implementation
-        attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
-        context, weights = attention(
+        if attention_function is None:
+            attention_function = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
+        context, weights = attention_function(
             self,
             query,
             key,
