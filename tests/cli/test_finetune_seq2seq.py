@@ -248,12 +248,17 @@ def test_presets_are_overridden_by_recipes_and_flags(tmp_path):
 
 def test_recipes_that_come_with_the_package_parse():
     recipes = recipes_of("finetune-seq2seq")
-    assert {"unilm_summarization.yaml", "unilm_question_generation.yaml"} <= set(recipes)
+    assert {
+        f"{family}_{task}.yaml" for family in ("unilm", "mass") for task in ("summarization", "question_generation")
+    } <= set(recipes)
+    assert "mass_translation.yaml" in recipes
     for name, words in recipes.items():
         model, data, _, _, training = parse([name, *words, "--use_cpu", "true"])
         assert training.label_smoothing_factor == 0.1
-        assert data.max_source_length + data.max_target_length <= 512
-        assert model.model_name_or_path == "FOLDER"
+        # UniLM's positions count source and target together, an encoder-decoder's each by itself.
+        lengths = (data.max_source_length, data.max_target_length)
+        assert (sum(lengths) if name.startswith("unilm") else max(lengths)) <= 512
+        assert (model.model_name_or_path == "FOLDER") == (model.config_overrides is None)
 
 
 def test_presets_that_come_with_the_package_are_read():
