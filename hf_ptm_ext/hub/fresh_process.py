@@ -77,6 +77,10 @@ def seeded_inputs(model: Any) -> dict[str, Any]:
     if "entity_embeds" in names:
         vectors = torch.randn(*shape, config.entity_hidden_size, generator=generator)
         inputs["entity_embeds"] = vectors * (torch.rand(*shape, 1, generator=generator) < 0.3)
+    if "branch_id" in names:
+        branches = torch.zeros(shape, dtype=torch.long)
+        branches[..., 2:4] = 1
+        inputs |= {"branch_id": branches, "word_index": (branches == 0).long().cumsum(-1) - 1}
     if "span_boundaries" in names:
         inputs["span_boundaries"] = torch.tensor([[[1, shape[-1] // 2]], [[0, 2]]])
     return inputs
@@ -101,6 +105,9 @@ def fill_missing(model: Any, missing: Any) -> None:
 def load_filled(auto_class: str, source: str, revision: str | None, trust_remote_code: bool) -> tuple[Any, list[str]]:
     """Load a model in float32, with known values for what its file lacks.
 
+    A head of the file that has another shape belongs to another task (a classifier of seven classes, to multiple
+    choice): it is new here, like one that the file lacks.
+
     Args:
         auto_class: name of a transformers auto class.
         source: folder or Hub id.
@@ -109,6 +116,9 @@ def load_filled(auto_class: str, source: str, revision: str | None, trust_remote
 
     Returns:
         The model in evaluation mode and the sorted names of the weights that were new.
+
+    Raises:
+        ValueError: a weight of the encoder has another shape than the config says.
     """
     import torch
     import transformers
@@ -118,9 +128,15 @@ def load_filled(auto_class: str, source: str, revision: str | None, trust_remote
         revision=revision or "main",
         trust_remote_code=trust_remote_code,
         output_loading_info=True,
+        ignore_mismatched_sizes=True,
         dtype=torch.float32,
     )
-    missing = sorted(info["missing_keys"])
+    mismatched = sorted(name for name, *_ in info["mismatched_keys"])
+    prefix = f"{model.base_model_prefix}."
+    encoder = [name for name in mismatched if model.base_model is model or name.startswith(prefix)]
+    if encoder:
+        raise ValueError(f"`{encoder[0]}` has another shape in the file than the config says")
+    missing = sorted({*info["missing_keys"], *mismatched})
     fill_missing(model, missing)
     return model.eval(), missing
 

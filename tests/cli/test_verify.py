@@ -67,6 +67,31 @@ def test_code_that_computes_something_else_is_found(folder, capsys):
     assert "FAILED  AutoModelForMaskedLM" not in said
 
 
+def test_a_classifier_is_no_head_of_multiple_choice(tmp_path, capsys):
+    """Its shape is another task's: the head is new there, and that is no fault. A wrong encoder is one."""
+    from hf_ptm_ext import KBertConfig, KBertForTokenClassification
+    from hf_ptm_ext.hub.export import finish_folder
+
+    config = KBertConfig(
+        vocab_size=99,
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=32,
+        num_labels=7,
+    )
+    KBertForTokenClassification(config).save_pretrained(tmp_path)
+    finish_folder(tmp_path)
+    assert cli.main(["verify", str(tmp_path)]) == 0
+    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.startswith("AutoModel")}
+    assert "classifier" in rows["AutoModelForMultipleChoice"]
+    assert "classifier" not in rows["AutoModelForTokenClassification"].split("KBertForTokenClassification")[1]
+    change_config(tmp_path, vocab_size=98)
+    assert cli.main(["verify", str(tmp_path)]) == 1
+    assert "`bert.embeddings.word_embeddings.weight` has another shape" in capsys.readouterr().out
+
+
 class TestWithoutRunningAnything:
     """These are found before a process is started."""
 
