@@ -1,11 +1,8 @@
 """What the fine-tuning jobs of knowledge models can be told: dataclasses, a recipe file, and flags."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
-from transformers import HfArgumentParser, TrainingArguments
-
-from .recipes import as_flags, read_recipe, split_overrides
+from .seeded_arguments import SeededArguments, parse_groups
 
 
 @dataclass
@@ -52,22 +49,8 @@ class KnowledgeDataArguments:
 
 
 @dataclass
-class FinetuningArguments(TrainingArguments):
-    """transformers' TrainingArguments with defaults that suit fine-tuning."""
-
-    output_dir: str = field(default="outputs/finetune", metadata={"help": "Where results and the model go."})
-    seeds: list[int] = field(
-        default_factory=lambda: [0, 1, 2], metadata={"help": "One run a seed; the first one's model is kept."}
-    )
-    num_train_epochs: float = field(default=10.0, metadata={"help": "Passes over the data (ERNIE-THU, FewRel: 10)."})
-    learning_rate: float = field(default=2e-5, metadata={"help": "Peak learning rate of AdamW (ERNIE-THU: 2e-5)."})
-    per_device_train_batch_size: int = field(default=32, metadata={"help": "Rows of a batch (ERNIE-THU: 32)."})
-    per_device_eval_batch_size: int = field(default=64, metadata={"help": "Rows of an evaluation batch."})
-    weight_decay: float = field(default=0.01, metadata={"help": "Weight decay (ERNIE-THU: 0.01)."})
-    warmup_steps: float = field(default=0.1, metadata={"help": "Warm-up updates, or their share if below 1."})
-    save_strategy: str = field(default="no", metadata={"help": "When checkpoints are written."})
-    logging_steps: float = field(default=50, metadata={"help": "Updates between log lines."})
-    overwrite: bool = field(default=False, metadata={"help": "Write into an output folder that has files."})
+class FinetuningArguments(SeededArguments):
+    """Arguments of training, with ERNIE-THU's values (10 epochs, batches of 32, learning rate 2e-5)."""
 
 
 GROUPS = (KnowledgeModelArguments, KnowledgeDataArguments, FinetuningArguments)
@@ -88,17 +71,7 @@ def parse(
     Raises:
         ValueError: an unknown recipe key or a value that cannot be.
     """
-    parser = HfArgumentParser(
-        GROUPS,
-        prog=f"hf-ptm-ext {command}",
-        usage=f"hf-ptm-ext {command} [RECIPE.yaml|RECIPE.json] [--argument value ...] [--overrides name=value ...]",
-    )
-    if arguments and arguments[0].endswith((".yaml", ".yml", ".json")):
-        recipe: dict[str, Any] = read_recipe(arguments[0], GROUPS, command)
-        arguments = as_flags(recipe) + arguments[1:]
-    model, data, training = parser.parse_args_into_dataclasses(args=split_overrides(arguments))
-    if not training.seeds or len(set(training.seeds)) != len(training.seeds):
-        raise ValueError(f"`seeds` must be different numbers, at least one, got {training.seeds}.")
+    model, data, training = parse_groups(arguments, GROUPS, command)
     if data.validation_file is None and data.test_file is None:
         raise ValueError("`validation_file` or `test_file` must be named: without either nothing is measured.")
     if data.max_seq_length < 8:

@@ -4,30 +4,24 @@ Each seed trains the model with its entities and once more, from the same weight
 the end is the mean and the spread of both.
 """
 
-import json
-import logging
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoConfig, AutoTokenizer, DataCollatorWithPadding, Trainer, set_seed
+from transformers import AutoConfig, AutoTokenizer, DataCollatorWithPadding, Trainer
 
 from ..data.wordnet import NounLinker
-from ..hub.model_card import check_card_fields, write_model_card
+from ..hub.model_card import check_card_fields
+from ..trainers import ResumableTrainer
 from .knowledge_arguments import FinetuningArguments, KnowledgeDataArguments, KnowledgeModelArguments
 from .knowledge_tasks import TASKS, annotations
-from .runs import configure_logging, written_aside
-from .tables import text_table
-
-logger = logging.getLogger(__name__)
+from .runs import configure_logging
+from .seeded_runs import SeededJob, digest_of, options_of, print_results, run_seeds, summary, write_results
 
 WITH, WITHOUT = "with entities", "entities=None"
-RESULTS = "results.json"
 
 
 def finetune(
@@ -51,32 +45,32 @@ def finetune(
     Raises:
         ValueError: data, model and table do not fit each other, or the output folder has files.
     """
-    output = Path(training_args.output_dir)
-    if output.is_dir() and any(output.iterdir()) and not training_args.overwrite:
-        raise ValueError(f"`output_dir` = {output} is not empty. Pass --overwrite true, or name another folder.")
     check_card_fields(data_args.language, model_args.license or "unknown", pipeline_tag="text-classification")
     configure_logging(training_args)
     examples, task = read_examples(task_name, data_args)
     table = open_table(model_args, examples)
-    results: dict[str, Any] = {"runs": [], "coverage": coverage(examples, table), "labels": list(task.labels)}
-    last = "test" if "test" in examples else "validation"
-    results["majority"] = task.majority(examples["train"], examples[last])
-    for number, seed in enumerate(training_args.seeds):
-        for variant in variants(table, model_args.baseline):
-            given = table if variant == WITH else None
-            trainer, processor = train(task, model_args, data_args, training_args, examples, given, seed)
-            run = {"seed": seed, "variant": variant}
-            for split in ("validation", "test"):
-                if split in examples:
-                    logits = trainer.predict(rows_of(task, examples[split], processor, given, data_args)).predictions
-                    run[split] = task.scores(logits, examples[split])
-            results["runs"].append(run)
-            logger.info("seed %d, %s: %s", seed, variant, rounded(run[last], task.shown))
-            if number == 0 and variant == variants(table, model_args.baseline)[0]:
-                save(output, trainer, processor)
-    results["summary"] = summary(results["runs"], last)
-    finish(output, task, model_args, data_args, training_args, examples, results)
-    print_results(results, task, last)
+    evaluated = tuple(split for split in ("validation", "test") if split in examples)
+    processors: dict[str, Any] = {}
+
+    def build(variant: str, args: FinetuningArguments) -> tuple[Trainer, Any]:
+        given = table if variant == WITH else None
+        trainer, processors[variant] = build_trainer(task, model_args, data_args, args, examples, given)
+        return trainer, processors[variant]
+
+    def score(trainer: Trainer, variant: str, split: str) -> dict[str, float]:
+        given = table if variant == WITH else None
+        rows = rows_of(task, examples[split], processors[variant], given, data_args)
+        return task.scores(trainer.predict(rows).predictions, examples[split])
+
+    options = {"task": task_name, "data": digest_of(examples), **options_of(model_args, data_args)}
+    job = SeededJob(variants(table, model_args.baseline), evaluated, build, score, options)
+    results: dict[str, Any] = {"runs": run_seeds(job, training_args), "coverage": coverage(examples, table)}
+    results["labels"] = list(task.labels)
+    results["majority"] = task.majority(examples["train"], examples[evaluated[-1]])
+    results["summary"] = summary(results["runs"], evaluated[-1])
+    finish(task, model_args, data_args, training_args, examples, results)
+    if training_args.process_index == 0:
+        print_results(results, task.shown, evaluated[-1], Path(training_args.output_dir))
     return results
 
 
@@ -135,17 +129,15 @@ def coverage(examples: dict[str, list[Any]], table: Any) -> dict[str, float]:
     return shares
 
 
-def train(
+def build_trainer(
     task: Any,
     model_args: KnowledgeModelArguments,
     data_args: KnowledgeDataArguments,
     training_args: FinetuningArguments,
     examples: dict[str, list[Any]],
     table: Any,
-    seed: int,
 ) -> tuple[Trainer, Any]:
-    """Fine-tune one model; returns its Trainer and what turns text into its inputs."""
-    set_seed(seed)
+    """The Trainer of one run, and what turns text into its inputs."""
     source = {"revision": model_args.model_revision, "trust_remote_code": model_args.trust_remote_code}
     config = AutoConfig.from_pretrained(model_args.model_name_or_path, **source)
     fields = {
@@ -180,16 +172,13 @@ def train(
         if table is not None:
             model.set_entity_table(table)
             model.prune_entity_table()
-    args = copy(training_args)
-    args.seed = args.data_seed = seed
-    trainer = Trainer(
+    trainer = ResumableTrainer(
         model=model,
-        args=args,
+        args=training_args,
         train_dataset=rows_of(task, examples["train"], processor, table, data_args),
         data_collator=DataCollatorWithPadding(processor),
         processing_class=tokenizer,
     )
-    trainer.train()
     return trainer, processor
 
 
@@ -216,40 +205,7 @@ def rows_of(
     return [{**row, "labels": target} for row, target in zip(rows, targets, strict=True)]
 
 
-def summary(runs: Sequence[dict[str, Any]], split: str) -> dict[str, dict[str, dict[str, float]]]:
-    """Mean and standard deviation (of a sample) over seeds.
-
-    Args:
-        runs: entries with `variant` and the scores under `split`.
-        split: which scores.
-
-    Example:
-        >>> runs = [{"variant": "a", "test": {"f1": 0.5}}, {"variant": "a", "test": {"f1": 0.7}}]
-        >>> {name: round(value, 3) for name, value in summary(runs, "test")["a"]["f1"].items()}
-        {'mean': 0.6, 'std': 0.141}
-    """
-    result: dict[str, dict[str, dict[str, float]]] = {}
-    for variant in dict.fromkeys(run["variant"] for run in runs):
-        scores = [run[split] for run in runs if run["variant"] == variant]
-        result[variant] = {
-            name: {
-                "mean": mean(one[name] for one in scores),
-                "std": stdev(one[name] for one in scores) if len(scores) > 1 else 0.0,
-            }
-            for name in scores[0]
-        }
-    return result
-
-
-def save(output: Path, trainer: Trainer, processor: Any) -> None:
-    """Write the model and its processor into the output folder."""
-    with written_aside(output) as partial:
-        trainer.accelerator.unwrap_model(trainer.model).save_pretrained(partial)
-        processor.save_pretrained(partial)
-
-
 def finish(
-    output: Path,
     task: Any,
     model_args: KnowledgeModelArguments,
     data_args: KnowledgeDataArguments,
@@ -258,27 +214,14 @@ def finish(
     results: dict[str, Any],
 ) -> None:
     """Write the results and the model card."""
-    with written_aside(output) as partial:
-        text = json.dumps(results, indent=1, ensure_ascii=False)
-        (partial / RESULTS).write_text(text + "\n", encoding="utf-8")
-    means = {
-        variant: {name: scores[name]["mean"] for name in task.shown} for variant, scores in results["summary"].items()
-    }
-    first = next(iter(means))
-    others = {f"{name} ({variant})": value for variant in list(means)[1:] for name, value in means[variant].items()}
-    config = AutoConfig.from_pretrained(output)
-    write_model_card(
-        output,
-        family=config.model_type,
-        metrics=means[first],
-        baselines={name: results["majority"][name] for name in task.shown} | others,
-        training={
-            "seeds": training_args.seeds,
-            "epochs": training_args.num_train_epochs,
-            "rows per update": training_args.per_device_train_batch_size * training_args.gradient_accumulation_steps,
-            "learning rate": training_args.learning_rate,
-            "max_seq_length": data_args.max_seq_length,
-        },
+    kind = "relation classification" if task.name == "relation" else "entity typing"
+    write_results(
+        Path(training_args.output_dir),
+        results,
+        task.shown,
+        training_args,
+        f"Fine-tuned for {kind}.",
+        {"max_seq_length": data_args.max_seq_length},
         data={
             "name": Path(data_args.train_file).name,
             "license": data_args.data_license or "unknown",
@@ -288,50 +231,9 @@ def finish(
         language=data_args.language,
         license=model_args.license or "unknown",
         base_model=model_args.model_name_or_path,
-        title=output.name,
         pipeline_tag="text-classification",
-        description=description(task, results, len(training_args.seeds)),
         template="knowledge_task",
     )
-
-
-def description(task: Any, results: dict[str, Any], seeds: int) -> str:
-    """What the card says about this very model: the task, and the evidence by seeds."""
-    kind = "relation classification" if task.name == "relation" else "entity typing"
-    lines = [
-        f"Fine-tuned for {kind}. The weights are those of the first seed.",
-        "",
-        "## Evidence",
-        "",
-        f"Mean and standard deviation of {seeds} seed{'s' * (seeds > 1)}, in percent; the same weights, data and "
-        "seeds in each row.",
-        "",
-        f"| | {' | '.join(task.shown)} |",
-        f"| --- | {' | '.join('---' for _ in task.shown)} |",
-        *(f"| {' | '.join(row)} |" for row in result_rows(results, task)),
-    ]
-    return "\n".join(lines)
-
-
-def result_rows(results: dict[str, Any], task: Any) -> list[list[str]]:
-    """The majority class and each variant, in percent."""
-    rows = [["majority", *(f"{100 * results['majority'][name]:.1f}" for name in task.shown)]]
-    for variant, scores in results["summary"].items():
-        cells = [f"{100 * scores[name]['mean']:.1f} ± {100 * scores[name]['std']:.1f}" for name in task.shown]
-        rows.append([variant, *cells])
-    return rows
-
-
-def rounded(scores: dict[str, float], names: Sequence[str]) -> dict[str, float]:
-    """The scores that are shown, to four digits."""
-    return {name: round(scores[name], 4) for name in names}
-
-
-def print_results(results: dict[str, Any], task: Any, split: str) -> None:
-    """Print mean and spread of each variant beside the majority class."""
-    seeds = len({run["seed"] for run in results["runs"]})
-    print(f"\n{split}, in percent, mean and standard deviation of {seeds} seed{'s' * (seeds > 1)}")
-    print(text_table(["", *task.shown], result_rows(results, task)))
 
 
 __all__ = ["finetune"]

@@ -20,6 +20,7 @@ from .entity_documents import (
 )
 from .entity_instances import instances_dataset, read_instances, write_instances
 from .entity_records import processor_arguments
+from .labelled_text import LabelledText, TextColumns, dataset_labelled_texts, read_labelled_texts
 from .map_style import pretraining_dataset
 from .packing import BlockPacker, RowPacker, pack_documents, pack_row
 from .parallel import read_parallel
@@ -31,6 +32,8 @@ from .sentence_pairs import SentencePair, next_sentence_pairs, truncate_pair
 from .source_target import SourceTarget, dataset_source_target, read_source_target
 from .sources import DatasetDocuments, DocumentSource, ListDocuments, as_document_source, dataset_documents
 from .splits import document_digest, held_out_split, is_held_out
+from .tag_schemes import detect_scheme, spans_of, tags_of, to_iob2
+from .tagged_words import TaggedWords, dataset_tagged_words, read_tagged_words
 from .tokenization import SpecialTokens, encode_batch, encode_documents, special_tokens_of
 from .tokenizer_training import train_wordpiece
 from .triples import NegativeSampler, Triples, read_triples
@@ -47,6 +50,7 @@ __all__ = [
     "DocumentSource",
     "EntitySentence",
     "FileDocuments",
+    "LabelledText",
     "ListDocuments",
     "Mention",
     "NegativeSampler",
@@ -58,13 +62,18 @@ __all__ = [
     "SentencePair",
     "SourceTarget",
     "SpecialTokens",
+    "TaggedWords",
+    "TextColumns",
     "Triples",
     "TypingExample",
     "WordIds",
     "ZippedRows",
     "as_document_source",
     "dataset_documents",
+    "dataset_labelled_texts",
     "dataset_source_target",
+    "dataset_tagged_words",
+    "detect_scheme",
     "document_digest",
     "embedded_corpus",
     "embedded_corpus_path",
@@ -87,12 +96,17 @@ __all__ = [
     "read_documents",
     "read_entity_documents",
     "read_instances",
+    "read_labelled_texts",
     "read_parallel",
     "read_relation_examples",
     "read_source_target",
+    "read_tagged_words",
     "read_triples",
     "read_typing_examples",
+    "spans_of",
     "special_tokens_of",
+    "tags_of",
+    "to_iob2",
     "train_wordpiece",
     "truncate_pair",
     "write_entity_documents",

@@ -1,26 +1,15 @@
 """Rows of source and target text, from JSON lines, CSV, TSV, Parquet, SQuAD files and `datasets`."""
 
-import csv
-import gzip
-import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .lines import check_encoding, iter_lines
+from .lines import check_encoding
 from .question_generation import question_generation_rows
-from .readers import expand_files
+from .rows import column_of, dataset_rows, placed_dataset_rows, placed_files, read_rows, text_of
 
-FORMATS = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-}
 # Columns of what `question_generation_rows` makes.
 SQUAD_COLUMNS = ("source", "source_pair", "target")
 
@@ -81,17 +70,13 @@ def read_source_target(
     SourceTarget(source='a long text', targets=('short',), source_pair=None)
     """
     check_encoding(encoding)
-    known = sorted({*FORMATS.values(), "squad"})
-    if file_format is not None and file_format not in known:
-        raise ValueError(f"`file_format` must be one of {', '.join(known)}, got {file_format!r}.")
     columns = (source_column, source_pair_column, target_column)
-    for path in expand_files(files):
-        kind = file_format or _format_of(path)
+    for path, kind in placed_files(files, file_format, formats=("squad",)):
         if kind == "squad":
             rows: Iterable[tuple[str, Mapping[str, Any]]] = _squad_rows(path, encoding, max_context_characters)
             yield from source_target_rows(rows, *SQUAD_COLUMNS)
         else:
-            yield from source_target_rows(_READERS[kind](path, encoding), *columns)
+            yield from source_target_rows(read_rows(path, kind, encoding), *columns)
 
 
 def source_target_rows(
@@ -165,26 +150,13 @@ def dataset_source_target(
     >>> list(dataset_source_target(folder, split="train"))
     [SourceTarget(source='One.', targets=('1',), source_pair=None)]
     """
-    import datasets
-
-    if (Path(path) / "dataset_dict.json").is_file():
-        splits = datasets.load_from_disk(str(path))
-        if split not in splits:
-            raise ValueError(f"`split` must be one of {list(splits)} in {path}, got {split!r}.")
-        rows = splits[split]
-    elif (Path(path) / "state.json").is_file():
-        rows = datasets.load_from_disk(str(path))
-    else:
-        rows = datasets.load_dataset(str(path), name, split=split, revision=revision)
-    placed = ((f"{path}, {split} row {number}", row) for number, row in enumerate(rows, start=1))
-    yield from source_target_rows(placed, source_column, source_pair_column, target_column)
+    rows = placed_dataset_rows(dataset_rows(path, name, split=split, revision=revision), path, split)
+    yield from source_target_rows(rows, source_column, source_pair_column, target_column)
 
 
 def _texts(row: Mapping[str, Any], column: str, argument: str, where: str) -> list[str]:
     """The texts of a column, stripped; none is an error."""
-    if column not in row:
-        raise ValueError(f"{where}: no column {column!r}, only {sorted(row)}. Set `{argument}` to one of them.")
-    value = row[column]
+    value = column_of(row, column, argument, where)
     values = [value] if value is None or isinstance(value, str) else value
     if not isinstance(values, list | tuple) or not all(text is None or isinstance(text, str) for text in values):
         raise ValueError(
@@ -197,98 +169,19 @@ def _texts(row: Mapping[str, Any], column: str, argument: str, where: str) -> li
     return texts
 
 
-def _format_of(path: Path) -> str:
-    name = path.with_suffix("") if path.suffix == ".gz" else path
-    if name.suffix.lower() not in FORMATS:
-        raise ValueError(
-            f"{path}: cannot tell the format from the ending {name.suffix!r}. Known: {', '.join(FORMATS)} and .gz of "
-            "the text formats. Rename the file or set `file_format`."
-        )
-    return FORMATS[name.suffix.lower()]
-
-
-def _jsonl_rows(path: Path, encoding: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for line in iter_lines(path, encoding):
-        if not line.text.strip():
-            continue
-        where = f"{path}, line {line.number}"
-        try:
-            row = json.loads(line.text)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise ValueError(f"{where}: not a JSON object ({error}). Write one object a line.") from error
-        if not isinstance(row, dict):
-            raise ValueError(f"{where}: must be a JSON object, got {type(row).__name__}. Write one object a line.")
-        yield where, row
-
-
-def _text_of(path: Path, encoding: str) -> str:
-    raw = path.read_bytes()
-    if path.suffix == ".gz":
-        raw = gzip.decompress(raw)
-    try:
-        return raw.decode(encoding).removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{path}: byte {error.start} is not {encoding} text. Set `encoding` to the file's encoding, or convert "
-            "the file to UTF-8."
-        ) from error
-
-
-def _table_rows(path: Path, encoding: str, delimiter: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    # Tab-separated files have no quoting: a quotation mark is text.
-    quoting = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
-    reader = csv.DictReader(io.StringIO(_text_of(path, encoding), newline=""), delimiter=delimiter, quoting=quoting)
-    try:
-        for row in reader:
-            where = f"{path}, line {reader.line_num}"
-            if None in row or None in row.values():
-                raise ValueError(
-                    f"{where}: must have the {len(reader.fieldnames or ())} columns of the first line, which names "
-                    "them. Check delimiters and quotation marks."
-                )
-            yield where, row
-    except csv.Error as error:
-        raise ValueError(f"{path}, line {reader.line_num}: cannot be read ({error}).") from error
-
-
-def _parquet_rows(path: Path, encoding: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    import pyarrow
-    import pyarrow.parquet
-
-    number = 0
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=256):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield f"{path}, row {number}", row
-    except (pyarrow.ArrowException, OSError) as error:
-        raise ValueError(
-            f"{path}: cannot be read as Parquet ({error}). Is it cut off or of another format?"
-        ) from error
-
-
 def _squad_rows(
     path: Path, encoding: str, max_context_characters: int | None
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     try:
-        records: Any = json.loads(_text_of(path, encoding))
+        records: Any = json.loads(text_of(path, encoding))
     except json.JSONDecodeError:
-        records = [row for _, row in _jsonl_rows(path, encoding)]
+        records = [row for _, row in read_rows(path, "jsonl", encoding)]
     rows = question_generation_rows(records, max_context_characters=max_context_characters)
     try:
         for row in rows:
             yield f"{path}, question {row['id']}", row
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-
-
-_READERS = {
-    "jsonl": _jsonl_rows,
-    "csv": lambda path, encoding: _table_rows(path, encoding, ","),
-    "tsv": lambda path, encoding: _table_rows(path, encoding, "\t"),
-    "parquet": _parquet_rows,
-}
 
 
 __all__ = ["SourceTarget", "dataset_source_target", "read_source_target", "source_target_rows"]

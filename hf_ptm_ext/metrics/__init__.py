@@ -1,25 +1,41 @@
 """Metrics and baselines that work offline."""
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
+from .classification import classification_scores, matthews_correlation
+from .entities import entity_scores
 from .entity_typing import predicted_types, typing_scores
+from .kbert import kbert_span_counts, kbert_span_scores
 from .link_prediction import filtered_ranks, link_prediction_scores, random_scores
+from .ranking import mean_reciprocal_rank
 from .relations import relation_scores
 from .unigram import UnigramBaseline
 
 if TYPE_CHECKING:
     from .knowledge import EntityTyping, RelationClassification
+    from .labels import Classification, MeanReciprocalRank
     from .rouge import Rouge
     from .sacre_bleu import SacreBleu
+    from .seq_eval import SeqEval
 
 __all__ = [
+    "Classification",
     "EntityTyping",
+    "MeanReciprocalRank",
     "RelationClassification",
     "Rouge",
     "SacreBleu",
+    "SeqEval",
     "UnigramBaseline",
+    "classification_scores",
+    "entity_scores",
     "filtered_ranks",
+    "kbert_span_counts",
+    "kbert_span_scores",
     "link_prediction_scores",
+    "matthews_correlation",
+    "mean_reciprocal_rank",
     "predicted_types",
     "random_scores",
     "relation_scores",
@@ -27,21 +43,23 @@ __all__ = [
 ]
 
 
+# Classes of `evaluate`, which is slow to import -> their modules.
+_LAZY = {
+    "Classification": "labels",
+    "EntityTyping": "knowledge",
+    "MeanReciprocalRank": "labels",
+    "RelationClassification": "knowledge",
+    "Rouge": "rouge",
+    "SacreBleu": "sacre_bleu",
+    "SeqEval": "seq_eval",
+}
+
+
 def __getattr__(name: str) -> Any:
-    """Import a metric when it is asked for: `evaluate` is slow to import."""
-    if name in ("EntityTyping", "RelationClassification"):
-        from . import knowledge
-
-        return getattr(knowledge, name)
-    if name == "Rouge":
-        from .rouge import Rouge
-
-        return Rouge
-    if name == "SacreBleu":
-        from .sacre_bleu import SacreBleu
-
-        return SacreBleu
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """Import a metric when it is asked for."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -1,0 +1,150 @@
+"""`hf-ptm-ext finetune`: fine-tune any encoder for classification or tagging, by seeds, with and without knowledge."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..hub.model_card import check_card_fields
+from ..trainers import ResumableTrainer
+from .finetune_arguments import (
+    FinetuneArguments,
+    FinetuneModelArguments,
+    KnowledgeGraphArguments,
+    TaskDataArguments,
+    parse,
+)
+from .finetune_models import load_model, load_tokenizer, variants
+from .finetune_tasks import Rows, read_splits
+from .runs import configure_logging
+from .seeded_runs import (
+    SeededJob,
+    digest_of,
+    options_of,
+    print_results,
+    run_seeds,
+    summary,
+    update_loss,
+    write_results,
+)
+
+
+def run(arguments: list[str]) -> int:
+    """Run the job.
+
+    Args:
+        arguments: the command line after `finetune`.
+
+    Returns:
+        0.
+
+    Raises:
+        ValueError: arguments or data are wrong; the message says which and what to do.
+    """
+    finetune(*parse(arguments))
+    return 0
+
+
+def finetune(
+    model_args: FinetuneModelArguments,
+    data_args: TaskDataArguments,
+    knowledge_args: KnowledgeGraphArguments,
+    training_args: FinetuneArguments,
+) -> dict[str, Any]:
+    """Train and measure by seeds; save the first seed's model, its card and all results.
+
+    Args:
+        model_args: which model, see `finetune_arguments` for all four.
+        data_args: the task and its data.
+        knowledge_args: knowledge that is put into the text.
+        training_args: how it is trained.
+
+    Returns:
+        `runs` (one entry a seed and variant), `summary` (variant -> metric -> mean and standard deviation), `majority`
+        and `labels`.
+
+    Raises:
+        ValueError: data, model and knowledge do not fit each other, or the output folder has files.
+    """
+    examples, task = read_splits(data_args)
+    check_card_fields(data_args.language, model_args.license or "unknown", pipeline_tag=task.pipeline_tag)
+    configure_logging(training_args)
+    evaluated = tuple(split for split in ("validation", "test") if split in examples)
+    encoded: dict[tuple[str, str], Rows] = {}
+
+    def rows(variant: str, split: str, tokenizer: Any) -> Rows:
+        if (variant, split) not in encoded:
+            encoded[variant, split] = task.encode(examples[split], tokenizer, data_args.max_seq_length)
+        return encoded[variant, split]
+
+    def build(variant: str, args: FinetuneArguments) -> tuple[ResumableTrainer, Any]:
+        tokenizer = load_tokenizer(model_args, task)
+        validation = rows(variant, "validation", tokenizer) if args.eval_strategy != "no" else None
+
+        def metrics(evaluation: Any) -> dict[str, float]:
+            return task.scores(evaluation.predictions, examples["validation"], validation)
+
+        trainer = ResumableTrainer(
+            model=load_model(task, model_args),
+            args=args,
+            train_dataset=rows(variant, "train", tokenizer).inputs,
+            eval_dataset=None if validation is None else validation.inputs,
+            data_collator=task.collator(tokenizer),
+            processing_class=tokenizer,
+            compute_loss_func=partial(update_loss, label_smoothing=args.label_smoothing_factor),
+            compute_metrics=None if validation is None else metrics,
+            preprocess_logits_for_metrics=task.reduce_logits,
+        )
+        return trainer, tokenizer
+
+    def score(trainer: ResumableTrainer, variant: str, split: str) -> dict[str, float]:
+        trainer.compute_metrics = None  # that of the validation data
+        found = rows(variant, split, trainer.processing_class)
+        return task.scores(trainer.predict(found.inputs).predictions, examples[split], found)
+
+    options = {"data": digest_of(examples), **options_of(model_args, data_args, knowledge_args)}
+    job = SeededJob(variants(knowledge_args), evaluated, build, score, options)
+    results: dict[str, Any] = {"runs": run_seeds(job, training_args), "labels": list(task.labels)}
+    results["majority"] = task.majority(examples["train"], examples[evaluated[-1]])
+    results["simple_baseline"] = task.simple
+    results["summary"] = summary(results["runs"], evaluated[-1])
+    finish(task, model_args, data_args, knowledge_args, training_args, examples, results)
+    if training_args.process_index == 0:
+        print_results(results, task.shown, evaluated[-1], Path(training_args.output_dir))
+    return results
+
+
+def finish(
+    task: Any,
+    model_args: FinetuneModelArguments,
+    data_args: TaskDataArguments,
+    knowledge_args: KnowledgeGraphArguments,
+    training_args: FinetuneArguments,
+    examples: dict[str, list[Any]],
+    results: dict[str, Any],
+) -> None:
+    """Write the results and the model card."""
+    graphs = [Path(file).name for file in knowledge_args.kg or ()]
+    training = {"max_seq_length": data_args.max_seq_length}
+    if graphs:
+        training |= {"knowledge graphs": ", ".join(graphs), "max_entities": knowledge_args.max_entities}
+    write_results(
+        Path(training_args.output_dir),
+        results,
+        task.shown,
+        training_args,
+        f"Fine-tuned for {task.kind}.",
+        training,
+        data={
+            "name": data_args.dataset_name or ", ".join(Path(file).name for file in data_args.train_file or ()),
+            "license": data_args.data_license or "unknown",
+            "examples": {split: len(ones) for split, ones in examples.items()},
+        },
+        language=data_args.language,
+        license=model_args.license or "unknown",
+        base_model=model_args.model_name_or_path,
+        pipeline_tag=task.pipeline_tag,
+        template="text_task",
+    )
+
+
+__all__ = ["finetune", "run"]

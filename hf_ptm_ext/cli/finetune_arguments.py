@@ -1,0 +1,170 @@
+"""What `hf-ptm-ext finetune` can be told: dataclasses, a recipe file, and flags that override it."""
+
+from dataclasses import dataclass, field
+
+from ..data.tag_schemes import PLAIN, SCHEMES
+from .seeded_arguments import SeededArguments, parse_groups
+
+TASK_NAMES = ("classification", "tagging")
+AUTO = "auto"
+PARITY_METRICS = ("kbert",)
+
+
+@dataclass
+class FinetuneModelArguments:
+    """Which model is fine-tuned."""
+
+    model_name_or_path: str = field(
+        metadata={"help": "Checkpoint of any encoder, of transformers or of this package: a folder or a hub id."}
+    )
+    model_revision: str = field(default="main", metadata={"help": "Branch, tag or commit of a hub id."})
+    trust_remote_code: bool = field(default=False, metadata={"help": "Run code that a checkpoint carries."})
+    license: str | None = field(
+        default=None, metadata={"help": "Licence of the trained weights, as the Hub spells it, for the model card."}
+    )
+
+
+@dataclass
+class TaskDataArguments:
+    """What it is fine-tuned on, and for which task."""
+
+    task: str = field(metadata={"help": f"One of {', '.join(TASK_NAMES)}."})
+    train_file: list[str] | None = field(
+        default=None,
+        metadata={"help": "Files or glob patterns: .jsonl, .csv, .tsv (also .gz), .parquet; tagging also CoNLL."},
+    )
+    validation_file: list[str] | None = field(default=None, metadata={"help": "Files for evaluation."})
+    test_file: list[str] | None = field(default=None, metadata={"help": "Files for the final test."})
+    dataset_name: str | None = field(default=None, metadata={"help": "Hub id or folder for datasets.load_dataset."})
+    dataset_config_name: str | None = field(default=None, metadata={"help": "Its configuration."})
+    train_split: str = field(default="train", metadata={"help": "Its training split."})
+    validation_split: str | None = field(default=None, metadata={"help": "Its evaluation split."})
+    test_split: str | None = field(default=None, metadata={"help": "Its test split."})
+    text_column: str = field(default="text", metadata={"help": "Classification: column with the text."})
+    pair_column: str | None = field(default=None, metadata={"help": "Classification: column with a second text."})
+    label_column: str = field(default="label", metadata={"help": "Classification: column with the class."})
+    group_column: str | None = field(
+        default=None,
+        metadata={
+            "help": "Classification of answers: column with the question; also scores the mean reciprocal rank."
+        },
+    )
+    words_column: str = field(
+        default="tokens", metadata={"help": "Tagging: column with the words, a list or separated by one blank."}
+    )
+    tags_column: str = field(default="tags", metadata={"help": "Tagging: column with their tags."})
+    tag_scheme: str = field(
+        default=AUTO,
+        metadata={"help": "Tagging: auto, iob2, iob1, bioes, or plain for tags without spans (parts of speech)."},
+    )
+    parity_metric: str | None = field(
+        default=None,
+        metadata={"help": "Tagging: kbert also gives the score of K-BERT's script, which does not compare types."},
+    )
+    file_format: str | None = field(
+        default=None, metadata={"help": "jsonl, csv, tsv, parquet or conll, for files whose names do not tell."}
+    )
+    encoding: str = field(default="utf-8", metadata={"help": "Encoding of text files."})
+    max_seq_length: int = field(default=128, metadata={"help": "Most tokens of a row, special tokens included."})
+    max_train_rows: int | None = field(default=None, metadata={"help": "Use only the first rows."})
+    max_eval_rows: int | None = field(default=None, metadata={"help": "Evaluate and test on the first rows only."})
+    language: str = field(default="und", metadata={"help": "Language of the text, for the model card: en, zh..."})
+    data_license: str | None = field(default=None, metadata={"help": "Licence of the data, for the model card."})
+
+
+@dataclass
+class KnowledgeGraphArguments:
+    """Knowledge that is put into the text (K-BERT)."""
+
+    kg: list[str] | None = field(
+        default=None,
+        metadata={
+            "help": "Triple files (.spo, .tsv, .csv, .jsonl, also .gz); the model, any BERT, then reads as a K-BERT. "
+            "Default: the text alone."
+        },
+    )
+    max_entities: int = field(default=2, metadata={"help": "Most objects that a word gets (K-BERT: 2)."})
+    use_predicate: bool | None = field(
+        default=None,
+        metadata={"help": "Put predicates before objects (default, as K-BERT: in classification, not in tagging)."},
+    )
+    pooling: str = field(default="first", metadata={"help": "What a K-BERT classifier pools: first, mean, max, last."})
+    baseline: bool = field(
+        default=True, metadata={"help": "With kg: also train the same model without knowledge, with each seed."}
+    )
+
+
+@dataclass
+class FinetuneArguments(SeededArguments):
+    """Arguments of training, with K-BERT's values (5 epochs, batches of 32, learning rate 2e-5, 10 % warm-up)."""
+
+    num_train_epochs: float = field(default=5.0, metadata={"help": "Passes over the data (K-BERT: 5)."})
+
+
+GROUPS = (FinetuneModelArguments, TaskDataArguments, KnowledgeGraphArguments, FinetuneArguments)
+
+
+def parse(
+    arguments: list[str],
+) -> tuple[FinetuneModelArguments, TaskDataArguments, KnowledgeGraphArguments, FinetuneArguments]:
+    """Parse `[RECIPE] [--flag value ...] [--overrides name=value ...]`; later values win.
+
+    Args:
+        arguments: the command line without the program's name.
+
+    Returns:
+        The four groups of arguments.
+
+    Raises:
+        ValueError: an unknown recipe key, or values that contradict each other.
+    """
+    description = "Fine-tune an encoder for classification or tagging, by seeds, with and without knowledge."
+    model, data, knowledge, training = parse_groups(arguments, GROUPS, "finetune", description)
+    check(data, knowledge, training)
+    return model, data, knowledge, training
+
+
+def check(data: TaskDataArguments, knowledge: KnowledgeGraphArguments, training: FinetuneArguments) -> None:
+    """Refuse values that contradict each other, before anything is read.
+
+    Args:
+        data: what is read.
+        knowledge: what is put into it.
+        training: how it is trained.
+
+    Raises:
+        ValueError: see the messages.
+    """
+    for name, value, known in (
+        ("task", data.task, TASK_NAMES),
+        ("tag_scheme", data.tag_scheme, (AUTO, *SCHEMES, PLAIN)),
+        ("parity_metric", data.parity_metric, (None, *PARITY_METRICS)),
+    ):
+        if value not in known:
+            raise ValueError(f"`{name}` must be one of {', '.join(filter(None, known))}, got {value!r}.")
+    if bool(data.train_file) == bool(data.dataset_name):
+        got = "both" if data.train_file else "neither"
+        raise ValueError(f"Name one source of training data, `train_file` or `dataset_name`; got {got}.")
+    if not any((data.validation_file, data.test_file, data.validation_split, data.test_split)):
+        raise ValueError(
+            "`validation_file` or `test_file` (or a split) must be named: without it nothing is measured."
+        )
+    if data.max_seq_length < 8:
+        raise ValueError(f"`max_seq_length` must be at least 8, got {data.max_seq_length}.")
+    if knowledge.max_entities < 1:
+        raise ValueError(f"`max_entities` must be at least 1, got {knowledge.max_entities}. Leave `kg` out for none.")
+    if training.eval_strategy != "no" and not (data.validation_file or data.validation_split):
+        raise ValueError(
+            f"`eval_strategy` = {training.eval_strategy} needs `validation_file` or `validation_split`: the test data "
+            "must not choose the model."
+        )
+
+
+__all__ = [
+    "GROUPS",
+    "FinetuneArguments",
+    "FinetuneModelArguments",
+    "KnowledgeGraphArguments",
+    "TaskDataArguments",
+    "parse",
+]

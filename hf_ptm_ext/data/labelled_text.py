@@ -1,0 +1,174 @@
+"""Texts, or pairs of texts, with one label each: what a sequence classifier is trained on."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from os import PathLike
+from typing import Any, NamedTuple
+
+from .lines import check_encoding
+from .rows import PlacedRow, column_of, dataset_rows, placed_dataset_rows, placed_files, read_rows
+
+
+class LabelledText(NamedTuple):
+    """One example of text classification.
+
+    Args:
+        text: the text.
+        label: its class, by name.
+        pair: a second text, such as the hypothesis of an inference or an answer to rank.
+        group: what the example belongs to, such as the question whose answers are ranked.
+    """
+
+    text: str
+    label: str
+    pair: str | None = None
+    group: str | None = None
+
+
+class TextColumns(NamedTuple):
+    """Which columns hold what.
+
+    Args:
+        text: the text.
+        label: its class.
+        pair: a second text, `None` without one.
+        group: what the row belongs to, `None` if it stands for itself.
+    """
+
+    text: str = "text"
+    label: str = "label"
+    pair: str | None = None
+    group: str | None = None
+
+
+def read_labelled_texts(
+    files: str | PathLike[str] | Sequence[str | PathLike[str]],
+    columns: TextColumns = TextColumns(),  # noqa: B008 (a tuple)
+    *,
+    file_format: str | None = None,
+    encoding: str = "utf-8",
+) -> Iterator[LabelledText]:
+    """Read examples from JSON lines, CSV, TSV or Parquet.
+
+    Args:
+        files (`str`, `PathLike` or a sequence of them): Paths or glob patterns.
+        columns (`TextColumns`, *optional*): Their columns, `text` and `label` by default.
+        file_format (`str`, *optional*): `"jsonl"`, `"csv"`, `"tsv"` or `"parquet"`; told from the names by default
+            (`.gz` aside).
+        encoding (`str`, *optional*, defaults to `"utf-8"`): Of files of text.
+
+    Returns:
+        `Iterator[LabelledText]`: the examples in the order of the files.
+
+    Raises:
+        FileNotFoundError: If a path or pattern matches no file.
+        ValueError: If a file cannot be read, a column is missing, or a row has no text or no label. The message names
+            file, row and column.
+
+    Example:
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> file = Path(tempfile.mkdtemp()) / "reviews.tsv"
+    >>> _ = file.write_text("label\\ttext_a\\n1\\ta good book\\n", encoding="utf-8")
+    >>> list(read_labelled_texts(file, TextColumns("text_a")))
+    [LabelledText(text='a good book', label='1', pair=None, group=None)]
+    """
+    check_encoding(encoding)
+    for path, kind in placed_files(files, file_format):
+        yield from labelled_texts(read_rows(path, kind, encoding), columns)
+
+
+def dataset_labelled_texts(
+    path: str | PathLike[str],
+    name: str | None = None,
+    *,
+    split: str,
+    columns: TextColumns = TextColumns(),  # noqa: B008 (a tuple)
+    revision: str | None = None,
+) -> Iterator[LabelledText]:
+    """Read examples from a dataset of the Hub or of a local folder.
+
+    Args:
+        path (`str` or `PathLike`): An id of the Hub, a folder with data files, or a folder written by `save_to_disk`.
+        name (`str`, *optional*): Configuration of the dataset.
+        split (`str`): Its split, also slices such as `"train[:1%]"`.
+        columns (`TextColumns`, *optional*): Its columns. Numbers of a `ClassLabel` column become its names.
+        revision (`str`, *optional*): Branch, tag or commit on the Hub.
+
+    Returns:
+        `Iterator[LabelledText]`: the examples.
+
+    Raises:
+        ValueError: If the split or a column is missing, or a row has no text or no label.
+
+    Example:
+
+    >>> import tempfile
+    >>> from datasets import ClassLabel, Dataset, Features, Value
+    >>> features = Features({"text": Value("string"), "label": ClassLabel(names=["bad", "good"])})
+    >>> folder = tempfile.mkdtemp()
+    >>> Dataset.from_dict({"text": ["Read it."], "label": [1]}, features=features).save_to_disk(folder)
+    >>> [example.label for example in dataset_labelled_texts(folder, split="train")]
+    ['good']
+    """
+    rows = dataset_rows(path, name, split=split, revision=revision)
+    names = getattr(rows.features.get(columns.label), "names", None)
+    yield from labelled_texts(placed_dataset_rows(rows, path, split), columns, names)
+
+
+def labelled_texts(
+    rows: Iterable[PlacedRow], columns: TextColumns, names: Sequence[str] | None = None
+) -> Iterator[LabelledText]:
+    """Take texts and labels out of rows and check them.
+
+    Args:
+        rows (`Iterable[tuple[str, Mapping]]`): The place of each row, for messages, and the row.
+        columns (`TextColumns`): Where text, label, pair and group are.
+        names (`Sequence[str]`, *optional*): Names of labels that are numbers.
+
+    Returns:
+        `Iterator[LabelledText]`: the examples.
+
+    Raises:
+        ValueError: If a column is missing, or a text or label is missing, blank or of another type.
+    """
+    for where, row in rows:
+        yield LabelledText(
+            _text(row, columns.text, "text_column", where),
+            _label(row, columns.label, where, names),
+            None if columns.pair is None else _text(row, columns.pair, "pair_column", where),
+            None if columns.group is None else str(column_of(row, columns.group, "group_column", where)),
+        )
+
+
+def _text(row: Mapping[str, Any], column: str, argument: str, where: str) -> str:
+    value = column_of(row, column, argument, where)
+    if value is not None and not isinstance(value, str):
+        raise ValueError(
+            f"{where}: column {column!r} must hold a text, got {type(value).__name__}. Set `{argument}` to a column "
+            "of texts."
+        )
+    if value is None or not value.strip():
+        raise ValueError(f"{where}: column {column!r} is empty. Give every row a text, or take the row out.")
+    return value.strip()
+
+
+def _label(row: Mapping[str, Any], column: str, where: str, names: Sequence[str] | None) -> str:
+    value = column_of(row, column, "label_column", where)
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        got = "nothing" if value is None else type(value).__name__
+        raise ValueError(
+            f"{where}: column {column!r} must hold a label (a word or a whole number), got {got}. Set `label_column` "
+            "to the column of classes, or take the row out."
+        )
+    if names is not None and isinstance(value, int):
+        if not 0 <= value < len(names):  # -1 is how datasets of the Hub hide the labels of a test split
+            raise ValueError(f"{where}: column {column!r} has no label ({value}). Take another split.")
+        return names[value]
+    label = str(value).strip()
+    if not label:
+        raise ValueError(f"{where}: column {column!r} is empty. Give every row a label, or take the row out.")
+    return label
+
+
+__all__ = ["LabelledText", "TextColumns", "dataset_labelled_texts", "labelled_texts", "read_labelled_texts"]

@@ -1,0 +1,265 @@
+"""Rows of tables: mappings from column to value, from JSON lines, CSV, TSV, Parquet and `datasets`, with their places.
+
+The place of a row (file and line) is what a message about the row names.
+"""
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from .lines import iter_lines
+from .readers import expand_files
+
+FORMATS = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+}
+
+PlacedRow = tuple[str, Mapping[str, Any]]
+"""Where a row stands, and the row."""
+
+
+def read_rows(path: Path, kind: str, encoding: str = "utf-8") -> Iterator[PlacedRow]:
+    """Read the rows of one file.
+
+    Args:
+        path (`Path`): The file; files of text may be compressed (`.gz`).
+        kind (`str`): `"jsonl"`, `"csv"`, `"tsv"` or `"parquet"`. In CSV and TSV the first line names the columns; TSV
+            has no quoting, so that a quotation mark is text.
+        encoding (`str`, *optional*, defaults to `"utf-8"`): Of files of text.
+
+    Returns:
+        `Iterator[tuple[str, Mapping]]`: the place of each row and the row.
+
+    Raises:
+        ValueError: If the file cannot be read so. The message names file and line.
+
+    Example:
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "rows.csv"
+    >>> _ = file.write_text('text,label\\n"a, b",1\\n', encoding="utf-8")
+    >>> [row for _, row in read_rows(file, "csv")]
+    [{'text': 'a, b', 'label': '1'}]
+    """
+    return _READERS[kind](path, encoding)
+
+
+def placed_files(
+    files: str | PathLike[str] | Sequence[str | PathLike[str]],
+    file_format: str | None = None,
+    further: Mapping[str, str] | None = None,
+    formats: Collection[str] = (),
+) -> Iterator[tuple[Path, str]]:
+    """Expand paths and patterns, and tell the format of each file.
+
+    Args:
+        files (`str`, `PathLike` or a sequence of them): Paths or glob patterns.
+        file_format (`str`, *optional*): The format of all; told from the names by default.
+        further (`Mapping[str, str]`, *optional*): Endings beside `FORMATS` and their formats.
+        formats (`Collection[str]`, *optional*): Formats that no ending tells and that may be named.
+
+    Returns:
+        `Iterator[tuple[Path, str]]`: files and formats.
+
+    Raises:
+        FileNotFoundError: If a path or pattern matches no file.
+        ValueError: If the format is unknown.
+    """
+    endings = {**FORMATS, **(further or {})}
+    known = sorted({*endings.values(), *formats})
+    if file_format is not None and file_format not in known:
+        raise ValueError(f"`file_format` must be one of {', '.join(known)}, got {file_format!r}.")
+    for path in expand_files(files):
+        yield path, file_format or _format_of(path, endings)
+
+
+def dataset_rows(
+    path: str | PathLike[str], name: str | None = None, *, split: str, revision: str | None = None
+) -> Any:
+    """Open a dataset of the Hub, of a folder with data files, or of `save_to_disk`.
+
+    Args:
+        path (`str` or `PathLike`): An id of the Hub or a folder.
+        name (`str`, *optional*): Configuration of the dataset.
+        split (`str`): Its split, also slices such as `"train[:1%]"`.
+        revision (`str`, *optional*): Branch, tag or commit on the Hub.
+
+    Returns:
+        `datasets.Dataset`: the rows.
+
+    Raises:
+        ValueError: If the split is missing.
+
+    Example:
+
+    >>> import tempfile
+    >>> from datasets import Dataset
+    >>> folder = tempfile.mkdtemp()
+    >>> Dataset.from_dict({"text": ["One."]}).save_to_disk(folder)
+    >>> dataset_rows(folder, split="train")["text"][0]
+    'One.'
+    """
+    import datasets
+
+    if (Path(path) / "dataset_dict.json").is_file():
+        splits = datasets.load_from_disk(str(path))
+        if split not in splits:
+            raise ValueError(f"`split` must be one of {list(splits)} in {path}, got {split!r}.")
+        return splits[split]
+    if (Path(path) / "state.json").is_file():
+        return datasets.load_from_disk(str(path))
+    return datasets.load_dataset(str(path), name, split=split, revision=revision)
+
+
+def placed_dataset_rows(rows: Any, path: str | PathLike[str], split: str) -> Iterator[PlacedRow]:
+    """Give the rows of a dataset their places.
+
+    Args:
+        rows (`datasets.Dataset`): The rows.
+        path (`str` or `PathLike`): What was opened.
+        split (`str`): Its split.
+
+    Returns:
+        `Iterator[tuple[str, Mapping]]`: the place of each row and the row.
+    """
+    return ((f"{path}, {split} row {number}", row) for number, row in enumerate(rows, start=1))
+
+
+def column_of(row: Mapping[str, Any], column: str, argument: str, where: str) -> Any:
+    """Take a value out of a row.
+
+    Args:
+        row (`Mapping[str, Any]`): The row.
+        column (`str`): Which value.
+        argument (`str`): What a reader has to set to name another column.
+        where (`str`): The place of the row.
+
+    Returns:
+        The value.
+
+    Raises:
+        ValueError: If there is no such column.
+
+    Example:
+
+    >>> column_of({"text": "One.", "tag": "x"}, "label", "label_column", "rows.tsv, line 2")
+    Traceback (most recent call last):
+        ...
+    ValueError: rows.tsv, line 2: no column 'label', only ['tag', 'text']. Set `label_column` to one of them.
+    """
+    if column not in row:
+        raise ValueError(f"{where}: no column {column!r}, only {sorted(row)}. Set `{argument}` to one of them.")
+    return row[column]
+
+
+def _format_of(path: Path, endings: Mapping[str, str]) -> str:
+    name = path.with_suffix("") if path.suffix == ".gz" else path
+    if name.suffix.lower() not in endings:
+        raise ValueError(
+            f"{path}: cannot tell the format from the ending {name.suffix!r}. Known: {', '.join(endings)} and .gz of "
+            "the text formats. Rename the file or set `file_format`."
+        )
+    return endings[name.suffix.lower()]
+
+
+def _jsonl_rows(path: Path, encoding: str) -> Iterator[PlacedRow]:
+    for line in iter_lines(path, encoding):
+        if not line.text.strip():
+            continue
+        where = f"{path}, line {line.number}"
+        try:
+            row = json.loads(line.text)
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise ValueError(f"{where}: not a JSON object ({error}). Write one object a line.") from error
+        if not isinstance(row, dict):
+            raise ValueError(f"{where}: must be a JSON object, got {type(row).__name__}. Write one object a line.")
+        yield where, row
+
+
+def text_of(path: Path, encoding: str) -> str:
+    """Read a whole file of text, compressed or not, without its byte-order mark.
+
+    Args:
+        path (`Path`): The file.
+        encoding (`str`): Its encoding.
+
+    Returns:
+        `str`: the text.
+
+    Raises:
+        ValueError: If it is of another encoding.
+    """
+    raw = path.read_bytes()
+    if path.suffix == ".gz":
+        raw = gzip.decompress(raw)
+    try:
+        return raw.decode(encoding).removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path}: byte {error.start} is not {encoding} text. Set `encoding` to the file's encoding, or convert "
+            "the file to UTF-8."
+        ) from error
+
+
+def _table_rows(path: Path, encoding: str, delimiter: str) -> Iterator[PlacedRow]:
+    # Tab-separated files have no quoting: a quotation mark is text.
+    quoting = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
+    reader = csv.DictReader(io.StringIO(text_of(path, encoding), newline=""), delimiter=delimiter, quoting=quoting)
+    try:
+        for row in reader:
+            where = f"{path}, line {reader.line_num}"
+            if None in row or None in row.values():
+                raise ValueError(
+                    f"{where}: must have the {len(reader.fieldnames or ())} columns of the first line, which names "
+                    "them. Check delimiters and quotation marks."
+                )
+            yield where, row
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {reader.line_num}: cannot be read ({error}).") from error
+
+
+def _parquet_rows(path: Path, encoding: str) -> Iterator[PlacedRow]:
+    import pyarrow
+    import pyarrow.parquet
+
+    number = 0
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=256):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield f"{path}, row {number}", row
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(
+            f"{path}: cannot be read as Parquet ({error}). Is it cut off or of another format?"
+        ) from error
+
+
+_READERS: dict[str, Callable[[Path, str], Iterator[PlacedRow]]] = {
+    "jsonl": _jsonl_rows,
+    "csv": lambda path, encoding: _table_rows(path, encoding, ","),
+    "tsv": lambda path, encoding: _table_rows(path, encoding, "\t"),
+    "parquet": _parquet_rows,
+}
+
+
+__all__ = [
+    "FORMATS",
+    "PlacedRow",
+    "column_of",
+    "dataset_rows",
+    "placed_dataset_rows",
+    "placed_files",
+    "read_rows",
+    "text_of",
+]

@@ -1,0 +1,228 @@
+"""How tags mark spans of words: IOB2, IOB1 and BIOES (also spelled BILOU, BMES), and what each becomes in IOB2.
+
+    words   Anna Lee met   Bo    Paris's ...
+    iob2    B-PER I-PER O  B-PER B-LOC         every span begins with B
+    iob1    I-PER I-PER O  I-PER I-LOC         B only where a span follows one of the same type at once
+    bioes   B-PER E-PER O  S-PER S-LOC         last words and single words have marks of their own
+
+Spans are `(type, first, behind)`: words `first` up to `behind`, exclusive.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+SCHEMES = ("iob2", "iob1", "bioes")
+PLAIN = "plain"
+OUTSIDE = "O"
+# Marks of last and single words in the spellings BIOES, BILOU and BMES; M is BMES' I.
+_MARKS = {"B": "B", "I": "I", "M": "I", "E": "E", "L": "E", "S": "S", "U": "S"}
+_TAG = re.compile(r"([BIMELSU])(?:[-_](.+))?")
+
+Span = tuple[str, int, int]
+
+
+def split_tag(tag: str) -> tuple[str, str]:
+    """Split a tag into its mark and its type.
+
+    Args:
+        tag (`str`): Such as `"B-PER"`, `"O"`, or `"E"` where there is one type only.
+
+    Returns:
+        `tuple[str, str]`: one of B, I, E, S, O; the type, `""` without one.
+
+    Raises:
+        ValueError: If it is no tag of a span.
+
+    Example:
+
+    >>> split_tag("B-PER"), split_tag("U-LOC"), split_tag("O")
+    (('B', 'PER'), ('S', 'LOC'), ('O', ''))
+    """
+    if tag == OUTSIDE:
+        return OUTSIDE, ""
+    match = _TAG.fullmatch(tag)
+    if match is None:
+        raise ValueError(
+            f"`tag` must be O or a mark (B, I, E, S, or L, U, M) with a type, such as 'B-PER', got {tag!r}."
+        )
+    return _MARKS[match[1]], match[2] or ""
+
+
+def spans_of(tags: Sequence[str], scheme: str = "iob2", strict: bool = False) -> list[Span]:
+    """Read the spans out of the tags of one sentence.
+
+    Args:
+        tags (`Sequence[str]`): One a word.
+        scheme (`str`, *optional*, defaults to `"iob2"`): `"iob2"`, `"iob1"` or `"bioes"`.
+        strict (`bool`, *optional*, defaults to `False`): Leave out what breaks the scheme (`seqeval`'s strict mode);
+            otherwise a span begins wherever a tag does not continue the one before (`conlleval`).
+
+    Returns:
+        `list[tuple[str, int, int]]`: type, first word, word behind the last.
+
+    Raises:
+        ValueError: If the scheme is unknown or a tag is none of a span.
+
+    Example:
+
+    >>> spans_of(["B-PER", "I-PER", "O", "I-LOC"])
+    [('PER', 0, 2), ('LOC', 3, 4)]
+    >>> spans_of(["B-PER", "I-PER", "O", "I-LOC"], strict=True)
+    [('PER', 0, 2)]
+    """
+    _check_scheme(scheme)
+    spans: list[Span] = []
+    open_type, first, valid = None, 0, True
+
+    def close(behind: int, complete: bool = True) -> None:
+        if open_type is not None and (not strict or (valid and complete)):
+            spans.append((open_type, first, behind))
+
+    for number, tag in enumerate(tags):
+        mark, kind = split_tag(tag)
+        continues = open_type == kind and mark in "IE" and mark != OUTSIDE
+        if continues:
+            if mark == "E":
+                close(number + 1)
+                open_type = None
+            continue
+        # In BIOES a span that was opened by B is complete with its E only.
+        close(number, complete=scheme != "bioes")
+        open_type = None
+        if mark == OUTSIDE:
+            continue
+        begins = {"iob2": mark == "B", "bioes": mark in "BS"}.get(scheme)
+        if begins is None:  # iob1: B is for spans that touch one of their type
+            touches = bool(spans) and spans[-1][0] == kind and spans[-1][2] == number
+            begins = mark == "I" or (mark == "B" and touches)
+        open_type, first, valid = kind, number, bool(begins)
+        if mark in "ES":
+            close(number + 1)
+            open_type = None
+    close(len(tags), complete=scheme != "bioes")
+    return spans
+
+
+def tags_of(spans: Iterable[Span], length: int, scheme: str = "iob2") -> list[str]:
+    """Write spans as tags.
+
+    Args:
+        spans (`Iterable[tuple[str, int, int]]`): Spans that do not overlap.
+        length (`int`): Number of words.
+        scheme (`str`, *optional*, defaults to `"iob2"`): As in `spans_of`.
+
+    Returns:
+        `list[str]`: one tag a word.
+
+    Raises:
+        ValueError: If the scheme is unknown, or a span is empty, out of range or overlaps another.
+
+    Example:
+
+    >>> tags_of([("PER", 0, 2), ("LOC", 3, 4)], 5, "bioes")
+    ['B-PER', 'E-PER', 'O', 'S-LOC', 'O']
+    """
+    _check_scheme(scheme)
+    tags = [OUTSIDE] * length
+    before: Span | None = None
+    for kind, first, behind in sorted(spans, key=lambda span: span[1]):
+        if not (0 if before is None else before[2]) <= first < behind <= length:
+            raise ValueError(f"`spans` must be disjoint spans of {length} words, got {(kind, first, behind)}.")
+        marks = ["I"] * (behind - first)
+        if scheme != "iob1" or (before is not None and before[2] == first and before[0] == kind):
+            marks[0] = "B"
+        if scheme == "bioes":
+            marks[-1] = "E" if len(marks) > 1 else "S"
+        tags[first:behind] = [f"{mark}-{kind}" if kind else mark for mark in marks]
+        before = (kind, first, behind)
+    return tags
+
+
+def to_iob2(tags: Sequence[str], scheme: str) -> list[str]:
+    """Rewrite the tags of one sentence in IOB2; what breaks their scheme is read as `conlleval` reads it.
+
+    Args:
+        tags (`Sequence[str]`): One a word.
+        scheme (`str`): Their scheme.
+
+    Returns:
+        `list[str]`: as many tags.
+
+    Example:
+
+    >>> to_iob2(["I-PER", "I-PER", "O", "I-LOC", "B-LOC"], "iob1")
+    ['B-PER', 'I-PER', 'O', 'B-LOC', 'B-LOC']
+    """
+    return tags_of(spans_of(tags, scheme), len(tags))
+
+
+def scheme_breaks(tags: Sequence[str], scheme: str) -> int:
+    """Count the tags that would read otherwise if the sentence kept to a scheme.
+
+    Args:
+        tags (`Sequence[str]`): One a word.
+        scheme (`str`): The scheme.
+
+    Returns:
+        `int`: how many.
+
+    Example:
+
+    >>> scheme_breaks(["I-PER", "I-PER", "O"], "iob2"), scheme_breaks(["I-PER", "I-PER", "O"], "iob1")
+    (1, 0)
+    """
+    marks = [f"{mark}-{kind}" if kind else mark for mark, kind in map(split_tag, tags)]
+    return sum(a != b for a, b in zip(marks, tags_of(spans_of(tags, scheme), len(tags), scheme), strict=True))
+
+
+def detect_scheme(sentences: Iterable[Sequence[str]]) -> str:
+    """Tell the scheme of a data set from all its tags.
+
+    Args:
+        sentences (`Iterable[Sequence[str]]`): The tags of each sentence.
+
+    Returns:
+        `str`: the scheme that the fewest tags break, IOB2 if in doubt; `"plain"` if the tags mark no spans (parts of
+        speech).
+
+    Raises:
+        ValueError: If some tags mark spans and others do not.
+
+    Example:
+
+    >>> detect_scheme([["I-PER", "I-PER", "O"]]), detect_scheme([["NN", "VBZ"]])
+    ('iob1', 'plain')
+    """
+    sentences = list(sentences)
+    tags = {tag for sentence in sentences for tag in sentence} - {OUTSIDE}
+    marked = {tag for tag in tags if _TAG.fullmatch(tag)}
+    if not any("-" in tag or "_" in tag for tag in marked) and marked != tags:
+        return PLAIN  # single letters among parts of speech
+    if marked != tags:
+        raise ValueError(
+            f"`tags` must all mark spans (O, B-PER, I-PER...) or none may; got {sorted(marked)[:3]} beside "
+            f"{sorted(tags - marked)[:3]}. Mend the data, or say `plain` to tag words without spans."
+        )
+    if any(split_tag(tag)[0] in "ES" for tag in tags):
+        return "bioes"
+    breaks = {scheme: sum(scheme_breaks(sentence, scheme) for sentence in sentences) for scheme in ("iob2", "iob1")}
+    return min(breaks, key=breaks.__getitem__)
+
+
+def _check_scheme(scheme: str) -> None:
+    if scheme not in SCHEMES:
+        raise ValueError(f"`scheme` must be one of {', '.join(SCHEMES)}, got {scheme!r}.")
+
+
+__all__ = [
+    "OUTSIDE",
+    "PLAIN",
+    "SCHEMES",
+    "Span",
+    "detect_scheme",
+    "scheme_breaks",
+    "spans_of",
+    "split_tag",
+    "tags_of",
+    "to_iob2",
+]

@@ -1,0 +1,188 @@
+"""Sentences of words with one tag each: what a tagger is trained on.
+
+    JSON lines, Parquet, datasets   a list of words and a list of tags
+    TSV, CSV                        words and tags separated by one blank (K-BERT's NER files)
+    CoNLL                           a word a line, its tag in the last column, a blank line behind a sentence
+
+What a word is is the data's business: Chinese sets have characters.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .lines import check_encoding, iter_lines
+from .rows import PlacedRow, column_of, dataset_rows, placed_dataset_rows, placed_files, read_rows
+
+CONLL = {".conll": "conll", ".bio": "conll", ".iob": "conll", ".iob2": "conll", ".bioes": "conll", ".txt": "conll"}
+DOCUMENT_START = "-DOCSTART-"
+
+
+class TaggedWords(NamedTuple):
+    """One sentence.
+
+    Args:
+        words: its words.
+        tags: one each.
+    """
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+
+
+def read_tagged_words(
+    files: str | PathLike[str] | Sequence[str | PathLike[str]],
+    words_column: str = "tokens",
+    tags_column: str = "tags",
+    *,
+    file_format: str | None = None,
+    encoding: str = "utf-8",
+) -> Iterator[TaggedWords]:
+    """Read sentences from JSON lines, Parquet, TSV, CSV or CoNLL files.
+
+    Args:
+        files (`str`, `PathLike` or a sequence of them): Paths or glob patterns.
+        words_column (`str`, *optional*, defaults to `"tokens"`): Column with the words: a list, or a text whose words
+            are separated by one blank each, so that a word may be white space of another kind.
+        tags_column (`str`, *optional*, defaults to `"tags"`): Column with the tags, likewise.
+        file_format (`str`, *optional*): `"jsonl"`, `"csv"`, `"tsv"`, `"parquet"` or `"conll"`; told from the names by
+            default.
+        encoding (`str`, *optional*, defaults to `"utf-8"`): Of files of text.
+
+    Returns:
+        `Iterator[TaggedWords]`: the sentences in the order of the files.
+
+    Raises:
+        FileNotFoundError: If a path or pattern matches no file.
+        ValueError: If a file cannot be read, a column is missing, or words and tags are not as many. The message names
+            file and row.
+
+    Example:
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "test.conll"
+    >>> _ = file.write_text("Anna NNP B-PER\\nsings VBZ O\\n", encoding="utf-8")
+    >>> list(read_tagged_words(file))
+    [TaggedWords(words=('Anna', 'sings'), tags=('B-PER', 'O'))]
+    """
+    check_encoding(encoding)
+    for path, kind in placed_files(files, file_format, CONLL):
+        if kind == "conll":
+            yield from _conll_sentences(path, encoding)
+        else:
+            yield from tagged_words(read_rows(path, kind, encoding), words_column, tags_column)
+
+
+def dataset_tagged_words(
+    path: str | PathLike[str],
+    name: str | None = None,
+    *,
+    split: str,
+    words_column: str = "tokens",
+    tags_column: str = "tags",
+    revision: str | None = None,
+) -> Iterator[TaggedWords]:
+    """Read sentences from a dataset of the Hub or of a local folder.
+
+    Args:
+        path (`str` or `PathLike`): An id of the Hub, a folder with data files, or a folder written by `save_to_disk`.
+        name (`str`, *optional*): Configuration of the dataset.
+        split (`str`): Its split, also slices such as `"train[:1%]"`.
+        words_column (`str`, *optional*, defaults to `"tokens"`): As in `read_tagged_words`.
+        tags_column (`str`, *optional*, defaults to `"tags"`): As in `read_tagged_words`; numbers of `ClassLabel`
+            become its names.
+        revision (`str`, *optional*): Branch, tag or commit on the Hub.
+
+    Returns:
+        `Iterator[TaggedWords]`: the sentences.
+
+    Raises:
+        ValueError: If the split or a column is missing, or words and tags are not as many.
+
+    Example:
+
+    >>> import tempfile
+    >>> from datasets import Dataset
+    >>> folder = tempfile.mkdtemp()
+    >>> Dataset.from_dict({"tokens": [["Anna"]], "ner_tags": [["B-PER"]]}).save_to_disk(folder)
+    >>> list(dataset_tagged_words(folder, split="train", tags_column="ner_tags"))
+    [TaggedWords(words=('Anna',), tags=('B-PER',))]
+    """
+    rows = dataset_rows(path, name, split=split, revision=revision)
+    names = getattr(getattr(rows.features.get(tags_column), "feature", None), "names", None)
+    yield from tagged_words(placed_dataset_rows(rows, path, split), words_column, tags_column, names)
+
+
+def tagged_words(
+    rows: Iterable[PlacedRow], words_column: str, tags_column: str, names: Sequence[str] | None = None
+) -> Iterator[TaggedWords]:
+    """Take words and tags out of rows and check them.
+
+    Args:
+        rows (`Iterable[tuple[str, Mapping]]`): The place of each row, for messages, and the row.
+        words_column (`str`): Where the words are.
+        tags_column (`str`): Where the tags are.
+        names (`Sequence[str]`, *optional*): Names of tags that are numbers.
+
+    Returns:
+        `Iterator[TaggedWords]`: the sentences.
+
+    Raises:
+        ValueError: If a column is missing or holds something else, or words and tags are not as many.
+    """
+    for where, row in rows:
+        words = _items(row, words_column, "words_column", where)
+        tags = _items(row, tags_column, "tags_column", where, names)
+        yield _sentence(words, tags, where)
+
+
+def _items(
+    row: Mapping[str, Any], column: str, argument: str, where: str, names: Sequence[str] | None = None
+) -> list[str]:
+    value = column_of(row, column, argument, where)
+    items = value.split(" ") if isinstance(value, str) else value
+    if names is not None and isinstance(items, list) and all(isinstance(item, int) for item in items):
+        items = [names[item] for item in items]
+    if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
+        raise ValueError(
+            f"{where}: column {column!r} must hold a list of words, or words separated by one blank, got "
+            f"{type(value).__name__}. Set `{argument}` to such a column."
+        )
+    return list(items)
+
+
+def _sentence(words: Sequence[str], tags: Sequence[str], where: str) -> TaggedWords:
+    if len(words) != len(tags):
+        raise ValueError(
+            f"{where}: must have a tag for each word, got {len(words)} words and {len(tags)} tags. Mend the row or "
+            "take it out."
+        )
+    if not words or "" in words or "" in tags:
+        raise ValueError(f"{where}: has {'an empty word or tag' if words else 'no word'}. Mend it or take it out.")
+    return TaggedWords(tuple(words), tuple(tags))
+
+
+def _conll_sentences(path: Path, encoding: str) -> Iterator[TaggedWords]:
+    words: list[str] = []
+    tags: list[str] = []
+    begin = 1
+    for line in iter_lines(path, encoding):
+        fields = line.text.split("\t") if "\t" in line.text else line.text.split()
+        if not line.text.strip() or fields[0] == DOCUMENT_START:
+            if words:
+                yield _sentence(words, tags, f"{path}, line {begin}")
+            words, tags, begin = [], [], line.number + 1
+            continue
+        if len(fields) < 2:
+            raise ValueError(
+                f"{path}, line {line.number}: must have a word and, in the last column, its tag; got "
+                f"{line.text.strip()[:40]!r}. Blank lines separate sentences."
+            )
+        words.append(fields[0])
+        tags.append(fields[-1].strip())
+    if words:
+        yield _sentence(words, tags, f"{path}, line {begin}")
+
+
+__all__ = ["TaggedWords", "dataset_tagged_words", "read_tagged_words", "tagged_words"]
