@@ -1,5 +1,6 @@
 """`hf-ptm-ext finetune`: fine-tune any encoder for classification or tagging, by seeds, with and without knowledge."""
 
+import logging
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from .finetune_arguments import (
     TaskDataArguments,
     parse,
 )
-from .finetune_models import load_model, load_tokenizer, variants
+from .finetune_models import WITH, Encoder, knowledge_found
 from .finetune_tasks import Rows, read_splits
 from .runs import configure_logging
 from .seeded_runs import (
@@ -26,6 +27,8 @@ from .seeded_runs import (
     update_loss,
     write_results,
 )
+
+logger = logging.getLogger(__name__)
 
 
 def run(arguments: list[str]) -> int:
@@ -60,7 +63,7 @@ def finetune(
 
     Returns:
         `runs` (one entry a seed and variant), `summary` (variant -> metric -> mean and standard deviation), `majority`
-        and `labels`.
+        and `labels`; `knowledge`, how much of it was found in the text of each split.
 
     Raises:
         ValueError: data, model and knowledge do not fit each other, or the output folder has files.
@@ -69,41 +72,55 @@ def finetune(
     check_card_fields(data_args.language, model_args.license or "unknown", pipeline_tag=task.pipeline_tag)
     configure_logging(training_args)
     evaluated = tuple(split for split in ("validation", "test") if split in examples)
+    encoder = Encoder(task, model_args, knowledge_args)
     encoded: dict[tuple[str, str], Rows] = {}
 
-    def rows(variant: str, split: str, tokenizer: Any) -> Rows:
+    def rows(variant: str, split: str) -> Rows:
         if (variant, split) not in encoded:
-            encoded[variant, split] = task.encode(examples[split], tokenizer, data_args.max_seq_length)
+            options = encoder.tokenizer_options(variant)
+            encoded[variant, split] = task.encode(
+                examples[split], encoder.tokenizer, data_args.max_seq_length, **options
+            )
         return encoded[variant, split]
 
     def build(variant: str, args: FinetuneArguments) -> tuple[ResumableTrainer, Any]:
-        tokenizer = load_tokenizer(model_args, task)
-        validation = rows(variant, "validation", tokenizer) if args.eval_strategy != "no" else None
+        validation = rows(variant, "validation") if args.eval_strategy != "no" else None
 
         def metrics(evaluation: Any) -> dict[str, float]:
             return task.scores(evaluation.predictions, examples["validation"], validation)
 
         trainer = ResumableTrainer(
-            model=load_model(task, model_args),
+            model=encoder.model(),
             args=args,
-            train_dataset=rows(variant, "train", tokenizer).inputs,
+            train_dataset=rows(variant, "train").inputs,
             eval_dataset=None if validation is None else validation.inputs,
-            data_collator=task.collator(tokenizer),
-            processing_class=tokenizer,
+            data_collator=task.collator(encoder.tokenizer),
+            processing_class=encoder.tokenizer,
             compute_loss_func=partial(update_loss, label_smoothing=args.label_smoothing_factor),
             compute_metrics=None if validation is None else metrics,
             preprocess_logits_for_metrics=task.reduce_logits,
         )
-        return trainer, tokenizer
+        return trainer, encoder.tokenizer
 
     def score(trainer: ResumableTrainer, variant: str, split: str) -> dict[str, float]:
         trainer.compute_metrics = None  # that of the validation data
-        found = rows(variant, split, trainer.processing_class)
+        found = rows(variant, split)
         return task.scores(trainer.predict(found.inputs).predictions, examples[split], found)
 
+    knowledge = {}
+    if WITH in encoder.variants:
+        knowledge = {split: knowledge_found(rows(WITH, split).inputs) for split in examples}
+        logger.info("knowledge found: %s", knowledge)
+        if not knowledge["train"]["branches_per_row"]:
+            raise ValueError(
+                f"`kg` = {knowledge_args.kg} has no word of the training data, so it would teach nothing. Use a graph "
+                "of the same language and domain."
+            )
     options = {"data": digest_of(examples), **options_of(model_args, data_args, knowledge_args)}
-    job = SeededJob(variants(knowledge_args), evaluated, build, score, options)
+    job = SeededJob(encoder.variants, evaluated, build, score, options)
     results: dict[str, Any] = {"runs": run_seeds(job, training_args), "labels": list(task.labels)}
+    if knowledge:
+        results["knowledge"] = knowledge
     results["majority"] = task.majority(examples["train"], examples[evaluated[-1]])
     results["simple_baseline"] = task.simple
     results["summary"] = summary(results["runs"], evaluated[-1])
@@ -124,7 +141,8 @@ def finish(
 ) -> None:
     """Write the results and the model card."""
     graphs = [Path(file).name for file in knowledge_args.kg or ()]
-    training = {"max_seq_length": data_args.max_seq_length}
+    branches = {split: found["branches_per_row"] for split, found in results.get("knowledge", {}).items()}
+    training: dict[str, Any] = {"max_seq_length": data_args.max_seq_length}
     if graphs:
         training |= {"knowledge graphs": ", ".join(graphs), "max_entities": knowledge_args.max_entities}
     write_results(
@@ -138,6 +156,7 @@ def finish(
             "name": data_args.dataset_name or ", ".join(Path(file).name for file in data_args.train_file or ()),
             "license": data_args.data_license or "unknown",
             "examples": {split: len(ones) for split, ones in examples.items()},
+            **({"branches per row": branches} if branches else {}),
         },
         language=data_args.language,
         license=model_args.license or "unknown",

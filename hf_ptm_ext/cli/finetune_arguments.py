@@ -88,7 +88,12 @@ class KnowledgeGraphArguments:
         default=None,
         metadata={"help": "Put predicates before objects (default, as K-BERT: in classification, not in tagging)."},
     )
-    pooling: str = field(default="first", metadata={"help": "What a K-BERT classifier pools: first, mean, max, last."})
+    pooling: str | None = field(
+        default=None,
+        metadata={
+            "help": "What a K-BERT classifier pools: first (default, if the model says nothing), mean, max, last."
+        },
+    )
     baseline: bool = field(
         default=True, metadata={"help": "With kg: also train the same model without knowledge, with each seed."}
     )

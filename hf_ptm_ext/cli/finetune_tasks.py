@@ -90,11 +90,16 @@ class ClassificationTask:
         """Examples as they are compared with predictions."""
         return list(examples)
 
-    def encode(self, examples: Sequence[LabelledText], tokenizer: Any, max_length: int) -> Rows:
+    def encode(self, examples: Sequence[LabelledText], tokenizer: Any, max_length: int, **options: Any) -> Rows:
         """Token ids and labels."""
         pairs = [example.pair for example in examples] if examples[0].pair is not None else None
         encoded = tokenizer(
-            [example.text for example in examples], pairs, truncation=True, max_length=max_length, verbose=False
+            [example.text for example in examples],
+            pairs,
+            truncation=True,
+            max_length=max_length,
+            verbose=False,
+            **options,
         )
         inputs = rows_of(encoded)
         known = {label: number for number, label in enumerate(self.labels)}
@@ -196,7 +201,7 @@ class TaggingTask:
             return list(examples)
         return [TaggedWords(example.words, tuple(to_iob2(example.tags, self.scheme))) for example in examples]
 
-    def encode(self, examples: Sequence[TaggedWords], tokenizer: Any, max_length: int) -> Rows:
+    def encode(self, examples: Sequence[TaggedWords], tokenizer: Any, max_length: int, **options: Any) -> Rows:
         """Token ids, and a label on the first piece of each word."""
         encoded = tokenizer(
             [list(example.words) for example in examples],
@@ -204,6 +209,7 @@ class TaggingTask:
             truncation=True,
             max_length=max_length,
             verbose=False,
+            **options,
         )
         known = {label: number for number, label in enumerate(self.labels)}
         rows = Rows(rows_of(encoded))

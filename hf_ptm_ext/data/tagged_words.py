@@ -7,6 +7,7 @@
 What a word is is the data's business: Chinese sets have characters.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -168,8 +169,10 @@ def _conll_sentences(path: Path, encoding: str) -> Iterator[TaggedWords]:
     tags: list[str] = []
     begin = 1
     for line in iter_lines(path, encoding):
-        fields = line.text.split("\t") if "\t" in line.text else line.text.split()
-        if not line.text.strip() or fields[0] == DOCUMENT_START:
+        # Blanks and tabs only: other white space may be a word.
+        text = line.text.strip(" \t\r\n")
+        fields = text.split("\t") if "\t" in text else re.split(" +", text)
+        if not text or fields[0] == DOCUMENT_START:
             if words:
                 yield _sentence(words, tags, f"{path}, line {begin}")
             words, tags, begin = [], [], line.number + 1
@@ -177,10 +180,10 @@ def _conll_sentences(path: Path, encoding: str) -> Iterator[TaggedWords]:
         if len(fields) < 2:
             raise ValueError(
                 f"{path}, line {line.number}: must have a word and, in the last column, its tag; got "
-                f"{line.text.strip()[:40]!r}. Blank lines separate sentences."
+                f"{text[:40]!r}. Blank lines separate sentences."
             )
         words.append(fields[0])
-        tags.append(fields[-1].strip())
+        tags.append(fields[-1])
     if words:
         yield _sentence(words, tags, f"{path}, line {begin}")
 

@@ -68,7 +68,8 @@ def recipes_of(job):
     """Recipes that come with the package for a job -> the flags of the command in their head, which says the job."""
     found = {}
     for path in sorted(resource_folder("configs").iterdir()):
-        command = re.search(rf"hf-ptm-ext (\S+) {re.escape(path.name)}(.*)", path.read_text(encoding="utf-8"))
+        text = re.sub(r"\\\n#\s*", "", path.read_text(encoding="utf-8"))  # one line of a command that goes on
+        command = re.search(rf"hf-ptm-ext (\S+) {re.escape(path.name)}(.*)", text)
         if (command[1] if command else "pretrain") == job:
             found[path.name] = shlex.split(command[2]) if command else []
     return found
