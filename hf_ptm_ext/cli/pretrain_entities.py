@@ -1,6 +1,5 @@
 """Entities in the pre-training job: a table of vectors, a dictionary that finds their names, rows with entities."""
 
-import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,21 +24,18 @@ class Entities:
 
     Args:
         table: the vectors.
-        path: the table's file.
         processor: tokenizer, vocabulary and dictionary.
     """
 
     table: EntityTable
-    path: Path
     processor: ErnieThuProcessor
 
     def place_in(self, model: Any) -> None:
-        """Give the model the table, which its config names as a file of its folder."""
+        """Give the model the table, which its config names as a file of its folder, where saving writes it."""
         model.set_entity_table(self.table, source={"path": TABLE_FILE})
 
     def save(self, folder: Path) -> None:
-        """Write the table and the processor into the trained model's folder."""
-        shutil.copyfile(self.path, folder / TABLE_FILE)
+        """Write the processor into the trained model's folder."""
         self.processor.save_pretrained(folder)
 
 
@@ -75,7 +71,7 @@ def open_entities(objective: ObjectiveArguments, tokenizer: Any) -> Entities | N
     if not len(linker):
         raise ValueError(f"`entity_titles` = {objective.entity_titles} names none of the entities of {path}.")
     processor = ErnieThuProcessor(tokenizer, entity_vocab=table, linker=linker, on_dropped_entity="ignore")
-    return Entities(table, path, processor)
+    return Entities(table, processor)
 
 
 def entity_rows(

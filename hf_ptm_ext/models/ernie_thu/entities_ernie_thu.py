@@ -41,13 +41,16 @@ def check_entities(
 
     Raises:
         ValueError: both ids and vectors, another shape than the text's, vectors of another width, ids below 0.
-        TypeError: ids that are no integers.
+        TypeError: inputs that are no tensors, ids that are no integers.
     """
     if entity_ids is not None and entity_embeds is not None:
         raise ValueError(
             "At most one of `entity_ids` and `entity_embeds` may be given: ids are looked up in the table."
         )
     expected = tuple(input_shape)
+    for name, value in (("entity_ids", entity_ids), ("entity_mask", entity_mask), ("entity_embeds", entity_embeds)):
+        if value is not None and not torch.is_tensor(value):
+            raise TypeError(f"`{name}` must be a tensor, got {type(value).__name__}. Pass `return_tensors='pt'`.")
     for name, value in (("entity_ids", entity_ids), ("entity_mask", entity_mask)):
         if value is not None and tuple(value.shape) != expected:
             raise ValueError(

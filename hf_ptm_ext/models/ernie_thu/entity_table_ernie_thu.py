@@ -21,7 +21,7 @@ from transformers.utils import logging
 
 from .entity_sources_ernie_thu import read_titles, read_vectors, read_word2vec
 from .entity_vocab_ernie_thu import POLICIES, TABLE_FORMAT, EntityVocabulary, ExternalId
-from .storage_ernie_thu import FileStamp, read_arrays, reopen, write_arrays
+from .storage_ernie_thu import FileStamp, copy_file, read_arrays, reopen, write_arrays
 
 logger = logging.get_logger(__name__)
 
@@ -252,6 +252,19 @@ class EntityTable:
         metadata = {"format": TABLE_FORMAT} if self.vocabulary is None else self.vocabulary.metadata(TABLE_FORMAT)
         return write_arrays(path, arrays, {**metadata, "num_rows": str(len(self))})
 
+    def save_as_is(self, path: str | os.PathLike[str]) -> Path:
+        """Write the table so that the file has the hash `sha256`: a copy of its file, if it came from one.
+
+        Args:
+            path: the file; that of the table itself stays as it is.
+
+        Returns:
+            The path.
+        """
+        if self._file is not None and self._file.is_current():
+            return copy_file(self._file.path, path)
+        return self.save(path)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel to a worker as the name of the file, if it came from one and the file is still the same."""
         if self._file is not None and self._file.is_current():
@@ -302,7 +315,7 @@ class EntityTable:
         entity_ids: Any,
         *,
         on_unknown: str = "error",
-        dtype: torch.dtype = torch.float32,
+        dtype: torch.dtype | str = torch.float32,
         device: Any = None,
     ) -> torch.Tensor:
         """Fetch vectors. Each row that occurs is read once, on the CPU, and only those rows go to the device.
@@ -311,7 +324,7 @@ class EntityTable:
             entity_ids: integers of any shape, 0 = no entity; tensor, array or nested list.
             on_unknown: what to do about ids outside the table: "error" raises, "ignore" gives zeros, "warn" gives
                 zeros and logs how many.
-            dtype: of the result.
+            dtype: floating point type of the result, by its name or as torch's.
             device: of the result; `None` takes that of `entity_ids`.
 
         Returns:
@@ -319,8 +332,14 @@ class EntityTable:
 
         Raises:
             TypeError: the ids are not integers.
-            ValueError: an id is outside the table and `on_unknown="error"`, or the policy is none of the three.
+            ValueError: an id is outside the table and `on_unknown="error"`, the policy is none of the three, or the
+                type is no floating point type.
         """
+        kind = getattr(torch, dtype.removeprefix("torch."), None) if isinstance(dtype, str) else dtype
+        if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
+            raise ValueError(
+                f"`dtype` must be a floating point type such as 'float32', 'float16' or 'bfloat16', got {dtype!r}."
+            )
         ids = entity_ids if isinstance(entity_ids, torch.Tensor) else torch.as_tensor(np.asarray(entity_ids))
         if not ids.numel() and not isinstance(entity_ids, torch.Tensor):
             ids = ids.long()
@@ -342,7 +361,7 @@ class EntityTable:
             if on_unknown == "warn":
                 logger.warning(f"{message} They count as no entity.")
             rows = np.where(outside, 0, rows)
-        vectors = torch.from_numpy(np.asarray(self._vectors[rows])).to(dtype)
+        vectors = torch.from_numpy(np.asarray(self._vectors[rows])).to(kind)
         target = ids.device if device is None else torch.device(device)
         return vectors.to(target)[place.to(target)]
 

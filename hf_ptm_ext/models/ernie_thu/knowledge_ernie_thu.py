@@ -12,9 +12,12 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers.utils import logging
 
 from .entity_table_ernie_thu import EntityTable
 from .heads_ernie_thu import values_can_be_read
+
+logger = logging.get_logger(__name__)
 
 SOURCE_FIELDS = ("path", "repo_id", "repo_type", "filename", "revision", "sha256", "num_rows", "dim")
 
@@ -23,6 +26,27 @@ SOURCE_FIELDS = ("path", "repo_id", "repo_type", "filename", "revision", "sha256
 def look_up(table: Any, entity_ids: torch.Tensor) -> torch.Tensor:
     """Vectors of a table outside the model; files are read, so no graph can hold it."""
     return table.lookup(entity_ids)
+
+
+def path_inside(source: Mapping[str, Any]) -> PurePosixPath:
+    """The path of a table that is a file of the checkpoint.
+
+    Args:
+        source: `config.entity_embeddings_source` with `path`.
+
+    Returns:
+        The path, relative to the checkpoint's folder.
+
+    Raises:
+        ValueError: the path leaves the checkpoint.
+    """
+    path = PurePosixPath(source["path"])
+    if path.is_absolute() or ".." in path.parts or "\\" in source["path"] or ":" in source["path"]:
+        raise ValueError(
+            f"`entity_embeddings_source` must name a file inside the checkpoint, got the path {source['path']!r}. "
+            "Open a table elsewhere with `EntityTable.from_file` and pass it to `set_entity_table`."
+        )
+    return path
 
 
 def source_file(source: Mapping[str, Any], checkpoint: str, commit: str | None, allow_external: bool) -> Path:
@@ -49,12 +73,7 @@ def source_file(source: Mapping[str, Any], checkpoint: str, commit: str | None, 
             f"`revision` and `sha256` (of another repository), got {dict(source)}."
         )
     if "path" in source:
-        path = PurePosixPath(source["path"])
-        if path.is_absolute() or ".." in path.parts or "\\" in source["path"] or ":" in source["path"]:
-            raise ValueError(
-                f"`entity_embeddings_source` must name a file inside the checkpoint, got the path {source['path']!r}. "
-                "Open a table elsewhere with `EntityTable.from_file` and pass it to `set_entity_table`."
-            )
+        path = path_inside(source)
         if not checkpoint:
             raise ValueError(
                 f"`entity_embeddings_source` names {source['path']!r} inside the checkpoint, and this model was not "
@@ -104,13 +123,20 @@ class ErnieThuKnowledge:
             table: an `EntityTable`, or anything with its `dim`, `__len__` and `lookup`; `None` takes the present one
                 away.
             source: where others find it, for `config.entity_embeddings_source`; the table's hash and sizes are added
-                (default `None`: the config stays as it is).
+                (default `None`: the config stays as it is). With `{"path": name}` it is a file of the checkpoint, and
+                `save_pretrained` writes it there.
 
         Raises:
+            TypeError: it is no table.
             ValueError: its vectors are not `entity_hidden_size` wide.
         """
         base = self.base_model
         if table is not None:
+            if not (hasattr(table, "dim") and hasattr(table, "lookup")):
+                raise TypeError(
+                    f"`table` must be an `EntityTable`, got {type(table).__name__}. Open a file of one with "
+                    "`EntityTable.from_file(path)`, or make one with `EntityTable.from_arrays(vectors, ids)`."
+                )
             if table.dim != base.config.entity_hidden_size:
                 raise ValueError(
                     f"`table` must have vectors of `entity_hidden_size` = {base.config.entity_hidden_size} numbers, "
@@ -154,6 +180,61 @@ class ErnieThuKnowledge:
             )
         base._entity_table = table
         return table
+
+    def save_pretrained(
+        self: Any,
+        save_directory: Any,
+        is_main_process: bool = True,
+        state_dict: Mapping[str, torch.Tensor] | None = None,
+        push_to_hub: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """As upstream; a table that the config names as a file of the checkpoint is written there.
+
+        Args:
+            save_directory: the folder.
+            is_main_process: as upstream.
+            state_dict: as upstream.
+            push_to_hub: as upstream.
+            kwargs: as upstream.
+        """
+        source = self.base_model.config.entity_embeddings_source
+        options = {"is_main_process": is_main_process, "state_dict": state_dict, **kwargs}
+        if source is None or "path" not in source:
+            super().save_pretrained(save_directory, push_to_hub=push_to_hub, **options)
+            return
+        target = Path(save_directory) / path_inside(source)
+        used = self.base_model._entity_table
+        if isinstance(used, EntityTable) and used.sha256 != source.get("sha256"):
+            self._note_table(entity_embeddings_source={**source, **used.describe()})
+        super().save_pretrained(save_directory, **options)
+        if is_main_process:
+            table = self._table_to_save(source)
+            if table is not None:
+                table.save_as_is(target)
+            elif not target.is_file():
+                logger.warning(
+                    f"`entity_embeddings_source` names {source['path']!r} in the checkpoint, and there is no such "
+                    f"table here to save. Write it to {target} with `EntityTable.save`."
+                )
+        if push_to_hub:  # upstream would upload before the table is there
+            names = ("commit_message", "private", "token", "revision", "create_pr")
+            upload = {name: kwargs[name] for name in names if name in kwargs}
+            self.push_to_hub(kwargs.get("repo_id", Path(save_directory).name), **upload)
+
+    def _table_to_save(self: Any, source: Mapping[str, Any]) -> Any:
+        """The table in use or, unopened so far, the checkpoint's own; `None` if neither is at hand."""
+        table = self.base_model._entity_table
+        if table is not None:
+            return table if isinstance(table, EntityTable) else None
+        checkpoint = self.name_or_path or self.base_model.name_or_path
+        if not checkpoint:
+            return None
+        try:
+            file = source_file(source, checkpoint, getattr(self.base_model.config, "_commit_hash", None), False)
+            return EntityTable.from_file(file)
+        except OSError:
+            return None
 
     def prune_entity_table(
         self: Any, entity_ids: torch.Tensor | Iterable[int] | None = None, freeze: bool | None = None

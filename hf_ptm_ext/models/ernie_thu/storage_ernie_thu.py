@@ -6,6 +6,7 @@ The same arrays always give the same bytes, which makes a file's sha256 a name f
 
 import json
 import os
+import shutil
 import struct
 import uuid
 from collections.abc import Mapping
@@ -113,6 +114,29 @@ def write_arrays(
     finally:
         aside.unlink(missing_ok=True)
     return path
+
+
+def copy_file(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> Path:
+    """Copy a file, aside first and renamed when complete.
+
+    Args:
+        source: the file.
+        target: its copy, whose folder is made; nothing is done if it is the file itself.
+
+    Returns:
+        The target's path.
+    """
+    target = Path(target)
+    if target.exists() and os.path.samefile(source, target):
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        shutil.copyfile(source, aside)
+        os.replace(aside, target)
+    finally:
+        aside.unlink(missing_ok=True)
+    return target
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,11 @@ def test_ids_outside_the_table_follow_the_policy(table):
 def test_vectors_are_not_taken_for_ids(table):
     with pytest.raises(TypeError, match="entity_embeds"):
         table.lookup(torch.zeros(2, 3))
+    for dtype in ("bfloat16", "torch.bfloat16", torch.bfloat16):
+        assert table.lookup([1], dtype=dtype).dtype == torch.bfloat16
+    for dtype in ("fp16", "int64", "nn", torch.int64, np.float16):
+        with pytest.raises(ValueError, match=r"`dtype` must be a floating point type such as 'float32'"):
+            table.lookup([1], dtype=dtype)
 
 
 # ---- ids ----

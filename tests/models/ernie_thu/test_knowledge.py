@@ -121,9 +121,9 @@ def test_a_table_in_the_checkpoints_folder_is_opened_on_first_use(table, tmp_pat
         "dim": 8,
     }
     loaded = ErnieThuForSequenceClassification.from_pretrained(tmp_path)
+    (tmp_path / "knowledge" / "entities.safetensors").unlink()
     with pytest.raises(FileNotFoundError, match=r"knowledge.entities\.safetensors.*EntityTable"):
         loaded(IDS, entity_ids=ENTITY_IDS)
-    (tmp_path / "knowledge").mkdir()
     table.save(tmp_path / "knowledge" / "entities.safetensors")
     assert loaded.entity_table is None
     loaded(IDS)
@@ -149,7 +149,13 @@ def test_another_table_than_the_config_names_is_refused(table, tmp_path):
 @pytest.mark.parametrize("path", ["../entities.safetensors", "/etc/passwd", "a/../../b", "C:\\table", "c:table"])
 def test_a_path_may_not_leave_the_checkpoint(path, tmp_path):
     which = model(entity_embeddings_source={"path": path})
+    with pytest.raises(ValueError, match="inside the checkpoint"):
+        which.save_pretrained(tmp_path)
+    which.config.entity_embeddings_source = None
     which.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    config["entity_embeddings_source"] = {"path": path}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     with pytest.raises(ValueError, match="inside the checkpoint"):
         ErnieThuModel.from_pretrained(tmp_path)(IDS, entity_ids=ENTITY_IDS)
 
@@ -228,12 +234,43 @@ def test_a_table_inside_starts_from_random_vectors_without_one():
     assert 0.01 < weight[1:].std() < 0.04
 
 
+def test_a_model_is_saved_with_the_table_that_its_config_names(table, tmp_path, caplog):
+    which = model()
+    which.set_entity_table(table, source={"path": "knowledge/entities.safetensors"})
+    which.save_pretrained(tmp_path / "one")
+    expected = expected_outputs(which)
+    unopened = ErnieThuForSequenceClassification.from_pretrained(tmp_path / "one")
+    unopened.save_pretrained(tmp_path / "two")
+    opened = ErnieThuForSequenceClassification.from_pretrained(tmp_path / "two")
+    opened(IDS, entity_ids=ENTITY_IDS)
+    opened.save_pretrained(tmp_path / "two")
+    opened.save_pretrained(tmp_path / "three")
+    for folder in ("two", "three"):
+        again = ErnieThuForSequenceClassification.from_pretrained(tmp_path / folder)
+        assert_same_outputs(again(IDS, entity_ids=ENTITY_IDS), expected)
+    other = EntityTable.from_arrays(torch.ones(50, 8))
+    opened.set_entity_table(other)  # the table in use is the one that is saved, and named
+    opened.save_pretrained(tmp_path / "four")
+    again = ErnieThuForSequenceClassification.from_pretrained(tmp_path / "four")
+    assert again.load_entity_table().sha256 == other.sha256 == again.config.entity_embeddings_source["sha256"]
+    (tmp_path / "one" / "knowledge" / "entities.safetensors").unlink()
+    unopened.save_pretrained(tmp_path / "five")
+    assert "there is no such table here to save" in caplog.text
+
+
+def test_what_is_no_table_is_refused():
+    for value in ("entities.safetensors", torch.zeros(3, 8)):
+        with pytest.raises(TypeError, match=r"`table` must be an `EntityTable`.*from_file"):
+            model().set_entity_table(value)
+    with pytest.raises(TypeError, match=r"`entity_ids` must be a tensor, got list"):
+        model()(IDS, entity_ids=ENTITY_IDS.tolist())
+
+
 def test_a_table_travels_with_a_copied_folder(table, tmp_path):
     """Paths are relative: what was uploaded is what is opened."""
     which = model()
     which.set_entity_table(table, source={"path": "entities.safetensors"})
     which.save_pretrained(tmp_path / "one")
-    table.save(tmp_path / "one" / "entities.safetensors")
     shutil.move(tmp_path / "one", tmp_path / "two")
     loaded = ErnieThuForSequenceClassification.from_pretrained(tmp_path / "two")
     assert_same_outputs(loaded(IDS, entity_ids=ENTITY_IDS), expected_outputs(which))
