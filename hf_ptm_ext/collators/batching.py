@@ -96,6 +96,10 @@ def place_ids(rows: Sequence[Any], lengths: Sequence[int], width: int, pad: int,
         array([[5, 6, 0],
                [7, 0, 0]])
     """
+    if min(lengths) == width:
+        full = _full_lists(rows, width)
+        if full is not None:
+            return full
     placed = np.full((len(rows), width), pad, dtype=np.int64)
     for index, (row, length) in enumerate(zip(rows, lengths, strict=True)):
         if not length:
@@ -176,6 +180,19 @@ def place_column(
         else:
             placed[index, : len(array)] = array
     return placed
+
+
+def _full_lists(rows: Sequence[Any], width: int) -> np.ndarray | None:
+    """Fast path for lists of one length, written one behind the other; None where it does not apply."""
+    values = int_array("q")
+    for row in rows:
+        if type(row) is not list or type(row[0]) is bool:
+            return None
+        try:
+            values.fromlist(row)
+        except (TypeError, OverflowError):
+            return None  # the slow path says which value is wrong
+    return np.frombuffer(values, dtype=np.int64).reshape(len(rows), width)
 
 
 def _ids_of_list(row: list[Any], index: int) -> np.ndarray:

@@ -40,7 +40,7 @@ class FlatRows:
     """A batch as noise sees it: rows laid end to end, without padding.
 
     Args:
-        tokens: Token ids, int64 `(total,)`.
+        tokens: Token ids, int64 `(total,)`; maybe a view of `input_ids`, so not to be written to.
         lengths: Tokens of each row, int64 `(batch,)`.
         text: Where they were in the padded batch, boolean `(batch, seq_len)`.
         input_ids: The padded batch, int64 `(batch, seq_len)`.
@@ -202,11 +202,12 @@ class DenoisingCollator(CallRandomness):
         mask_rows = columns.pop("attention_mask", None)
         if mask_rows is None and min(sizes) == width and not (input_ids == self._detectable_pad).any():
             text = np.ones(input_ids.shape, dtype=bool)  # full rows, by far the most
+            tokens = input_ids.ravel()
         else:
             text = attention_mask(input_ids, sizes, left, self._detectable_pad, mask_rows) != 0
             if self._detectable_pad is not None:  # a mask of ones over padded rows does not make text of them
                 text &= input_ids != self._detectable_pad
-        tokens = input_ids[text]
+            tokens = input_ids[text]
         size = len(self._tables.special)
         if tokens.size and (tokens.max() >= size or tokens.min() < 0):
             raise ValueError(
@@ -233,6 +234,8 @@ class DenoisingCollator(CallRandomness):
     def _decoder_side(self, targets: np.ndarray, lengths: np.ndarray, start_id: int) -> dict[str, np.ndarray]:
         """`labels`, and `decoder_input_ids`: the same behind a start token."""
         labels = self._padded(targets, lengths, IGNORE_INDEX)
+        if labels.base is not None:  # a view: of the rows themselves, which may be the encoder's input too
+            labels = labels.copy()
         shifted = np.empty_like(labels)
         shifted[:, :1] = start_id
         shifted[:, 1:] = np.where(labels[:, :-1] == IGNORE_INDEX, self._pad_id, labels[:, :-1])

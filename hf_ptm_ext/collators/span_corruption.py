@@ -16,8 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..masking import (
+    Segments,
     append_to_rows,
     check_span_corruption,
+    row_offsets,
     sample_span_corruption,
     sentinel_sequences,
 )
@@ -115,10 +117,22 @@ class DataCollatorForSpanCorruption(DenoisingCollator):
             noise_density=self.noise_density,
             mean_noise_span_length=self.mean_noise_span_length,
         )
+        # The end token is one more clean token of each row.
+        noise = Segments(noise.row, noise.start + noise.row, noise.stop + noise.row)
         (inputs, input_lengths), (targets, target_lengths) = sentinel_sequences(
-            rows.tokens[rows.inside(body)], lengths, noise, self._sentinel_ids
+            self._ended(rows, body), lengths + 1, noise, self._sentinel_ids
         )
-        batch = self._encoder_side(rows, append_to_rows(inputs, input_lengths, self._end_id), input_lengths + 1)
+        batch = self._encoder_side(rows, inputs, input_lengths)
         start = self._pad_id if self.decoder_start_token_id is None else self.decoder_start_token_id
         targets = append_to_rows(targets, target_lengths, self._end_id)
         return batch | self._decoder_side(targets, target_lengths + 1, start)
+
+    def _ended(self, rows: FlatRows, body: Segments) -> np.ndarray:
+        """Flat texts of all rows, the end token behind each."""
+        row_stop = row_offsets(rows.lengths) + rows.lengths
+        if (body.stop == row_stop).any():
+            return append_to_rows(rows.tokens[rows.inside(body)], body.lengths, self._end_id)
+        # Usual rows end with a special token, whose place the end token takes.
+        tokens = rows.tokens[rows.inside(Segments(body.row, body.start, body.stop + 1))]
+        tokens[np.cumsum(body.lengths + 1) - 1] = self._end_id
+        return tokens

@@ -157,3 +157,15 @@ def test_marks_of_unknown_style_need_a_choice(boundless):
     with pytest.raises(ValueError, match="must mark word boundaries"):
         DataCollatorForTextInfilling(tokenizer, **options)([row])
     assert "labels" in DataCollatorForTextInfilling(tokenizer, **options, word_boundaries="token")([row])
+
+
+@pytest.mark.parametrize("collator_class", COLLATORS, ids=lambda c: c.__name__[15:])
+def test_columns_share_no_memory(collator_class, tokenizer):
+    """Writing to one column of the batch, as some training loops do, changes no other and no row that came in."""
+    options = {"mask_ratio": 0.0, "permute_sentence_ratio": 0.0} if "Infilling" in collator_class.__name__ else {}
+    rows = [np.array(tokenizer("the light of the harbour")["input_ids"])] * 2
+    batch = collator_class(tokenizer, seed=0, return_tensors="np", **options)(rows)
+    names = sorted(batch)
+    for place, name in enumerate(names):
+        assert not any(np.shares_memory(batch[name], batch[other]) for other in names[place + 1 :]), name
+        assert not np.shares_memory(batch[name], rows[0]), name
