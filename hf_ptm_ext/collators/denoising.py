@@ -202,19 +202,19 @@ class DenoisingCollator(CallRandomness):
         mask_rows = columns.pop("attention_mask", None)
         if mask_rows is None and min(sizes) == width and not (input_ids == self._detectable_pad).any():
             text = np.ones(input_ids.shape, dtype=bool)  # full rows, by far the most
-            tokens = input_ids.ravel()
+            tokens, lengths = input_ids.ravel(), np.full(len(sizes), width, dtype=np.int64)
         else:
             text = attention_mask(input_ids, sizes, left, self._detectable_pad, mask_rows) != 0
             if self._detectable_pad is not None:  # a mask of ones over padded rows does not make text of them
                 text &= input_ids != self._detectable_pad
-            tokens = input_ids[text]
+            tokens, lengths = input_ids[text], text.sum(axis=1)
         size = len(self._tables.special)
         if tokens.size and (tokens.max() >= size or tokens.min() < 0):
             raise ValueError(
                 f"`input_ids` must be in [0, {size}), the vocabulary, got ids from {tokens.min()} to {tokens.max()}. "
                 "Use the tokenizer that made these ids."
             )
-        return FlatRows(tokens, text.sum(axis=1), text, input_ids, sizes, columns)
+        return FlatRows(tokens, lengths, text, input_ids, sizes, columns)
 
     def _encoder_side(self, rows: FlatRows, tokens: np.ndarray, lengths: np.ndarray) -> dict[str, np.ndarray]:
         """`input_ids` and `attention_mask` of noisy rows, and the columns of one value or shape per row."""

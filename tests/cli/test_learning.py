@@ -2,6 +2,7 @@
 
 import sys
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from hf_ptm_ext.data import (
 from tests.cli.jobs import read_metrics, run_process
 
 THREADS = {"OMP_NUM_THREADS": "1"}
+PAIRS = Path(__file__).parents[1] / "fixtures" / "xquad_pairs_240.jsonl"
 
 
 def learn(folder, recipe, *more):
@@ -72,3 +74,22 @@ def test_every_mode_of_unilm_is_learnt(tmp_path):
             loss_sum, _, targets = model.eval().evaluation_sums(**batch)["mlm"].tolist()
             losses.append(loss_sum / targets)
         assert losses[1] < losses[0] - 0.7, (mode, losses)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["mass.yaml", "bart.yaml", "t5.yaml"])
+def test_denoising_leaves_the_unigram_level(tmp_path, recipe):
+    """500 updates of 32 rows; the baseline knows the frequencies of these very targets, sentinels included."""
+    metrics = learn(tmp_path / "out", recipe, "--max_steps", "500", "--max_eval_rows", "128")
+    term = "mass" if recipe == "mass.yaml" else "denoising"
+    assert metrics[f"eval_{term}_loss"] < metrics[f"baseline_{term}_loss"] - 0.5
+    assert metrics[f"eval_{term}_accuracy"] > 2 * metrics[f"baseline_{term}_accuracy"]
+
+
+@pytest.mark.slow
+def test_translations_are_learnt(tmp_path):
+    """120 updates on 228 pairs of questions: far below an untrained model, and below the targets' unigram level."""
+    pairs = ["--train_file", str(PAIRS), "--languages", "en", "zh", "--vocab_size", "600"]
+    metrics = learn(tmp_path / "out", "tlm.yaml", *pairs, "--max_steps", "120")
+    assert metrics["eval_mlm_loss"] < metrics["before_mlm_loss"] - 1.0
+    assert metrics["eval_mlm_loss"] < metrics["baseline_mlm_loss"]
