@@ -46,6 +46,8 @@ _EXPORTS = {**_FUNCTIONS, **_ENTITIES, **dict.fromkeys(_COLLATORS, "hf_ptm_ext.c
 for _family in FAMILIES:
     _EXPORTS[_family.config] = _family.module("configuration")
     _EXPORTS.update({name: _family.module("modeling") for _, name in _family.model_classes()})
+    if _family.tokenizer is not None:
+        _EXPORTS[_family.tokenizer] = _family.module("tokenization")
     if _family.processor is not None:
         _EXPORTS[_family.processor] = _family.module("processing")
 

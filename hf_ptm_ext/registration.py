@@ -123,6 +123,7 @@ FAMILIES = (
             "AutoModelForQuestionAnswering": "KBertForQuestionAnswering",
             "AutoModelForMultipleChoice": "KBertForMultipleChoice",
         },
+        tokenizer="KBertTokenizer",
     ),
     Family(
         model_type="nezha",

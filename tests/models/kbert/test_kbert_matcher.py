@@ -1,7 +1,7 @@
 """The search as pkuseg's dictionary does it, against its definition: a trie that is walked character by character."""
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hf_ptm_ext.models.kbert.matcher_kbert import KBertMatcher, is_spaced
@@ -41,6 +41,7 @@ def walked(names, text):
 
 
 @pytest.mark.parametrize("backend", ["rust", "python"])
+@settings(deadline=None)
 @given(names=NAMES, text=TEXTS)
 @example(names=["ab", "abba"], text="abb abb")
 @example(names=["a", "a b"], text="a b")

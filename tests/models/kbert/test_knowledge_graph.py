@@ -8,7 +8,7 @@ import pickle
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_ptm_ext.models.kbert.knowledge_graph_kbert import KNOWLEDGE_GRAPH_FILE, KnowledgeGraph
@@ -221,6 +221,7 @@ def test_what_a_graph_tells_of_itself():
 PARTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(lambda text: text.strip())
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(PARTS, st.text(max_size=3).filter(lambda t: "\ud800" not in t), PARTS), min_size=1))
 def test_a_graph_survives_its_file(tmp_path_factory, triples):
     graph = KnowledgeGraph(triples)
