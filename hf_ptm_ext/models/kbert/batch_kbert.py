@@ -376,12 +376,16 @@ def padded(flat: np.ndarray, bounds: np.ndarray, width: int | None, filler: int,
         left: whether padding stands before a row.
 
     Returns:
-        A list of lists, or an array `(batch, width)`.
+        A list of lists, or an array `(batch, width)` if no row is longer than that.
     """
-    if width is None:
-        values, ends = flat.tolist(), bounds.tolist()
-        return [values[begin:end] for begin, end in pairwise(ends)]
     sizes = np.diff(bounds)[:, None]
+    if width is None or (sizes > width).any():
+        values, ends = flat.tolist(), bounds.tolist()
+        rows = [values[begin:end] for begin, end in pairwise(ends)]
+        if width is None:
+            return rows
+        more = [[filler] * (width - len(row)) for row in rows]
+        return [[*pad, *row] if left else [*row, *pad] for row, pad in zip(rows, more, strict=True)]
     places = np.arange(width)[None]
     column = np.full((len(bounds) - 1, width), filler, dtype=np.int64)
     column[places >= width - sizes if left else places < sizes] = flat

@@ -659,14 +659,15 @@ def _width(sizes: np.ndarray, padding: str, max_length: int | None, multiple: in
     if padding == "do_not_pad":
         return None
     longest = int(sizes.max()) if len(sizes) else 0
-    width = max(longest, max_length or 0) if padding == "max_length" else longest
+    width = max_length or longest if padding == "max_length" else longest
     return -(-width // multiple) * multiple if multiple else width
 
 
 def _margins(size: int, width: int | None, left: bool) -> tuple[int, int]:
     if width is None:
         return 0, 0
-    return (width - size, 0) if left else (0, width - size)
+    missing = max(width - size, 0)  # longer rows stay as they are, as upstream
+    return (missing, 0) if left else (0, missing)
 
 
 def _source_index(encoding: KBertEncoding, split: bool) -> list[int]:
