@@ -131,32 +131,3 @@ def test_trees_by_definition(triples, pieces, use_predicate, max_entities, max_l
     assert got["knowledge_mask"] == tree.tags
     assert got["token_type_ids"] == tree.segments
     assert matrix_of(got["word_index"], got["branch_id"]) == tree.matrix
-
-
-WORDS = st.lists(st.tuples(st.integers(1, 3), st.lists(st.integers(1, 3), max_size=3)), max_size=7)
-
-
-@settings(max_examples=1000, deadline=None)
-@given(words=WORDS, padding=st.integers(0, 3))
-def test_the_visible_matrix_is_that_of_the_tree(words, padding):
-    """A tree of words with branches, drawn edge by edge, against the matrix of the two numbers."""
-    word_index, branch_id, trunk, edges, branch = [], [], [], set(), 0
-    for word, (size, branches) in enumerate(words):
-        own = range(len(word_index), len(word_index) + size)
-        trunk += own
-        word_index += [word] * size
-        branch_id += [0] * size
-        for length in branches:
-            branch += 1
-            tokens = range(len(word_index), len(word_index) + length)
-            edges |= {(one, other) for one in tokens for other in (*tokens, *own)}
-            word_index += [word] * length
-            branch_id += [branch] * length
-    edges |= {(one, other) for one in trunk for other in trunk}
-    edges |= {(other, one) for one, other in edges}
-    width = len(word_index) + padding
-    expected = torch.zeros(width, width, dtype=torch.bool)
-    for one, other in edges:
-        expected[one, other] = True
-    numbers = (torch.tensor([column + [-1] * padding], dtype=torch.long) for column in (word_index, branch_id))
-    assert torch.equal(kbert_visible_matrix(*numbers)[0], expected)
