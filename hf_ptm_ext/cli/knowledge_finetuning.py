@@ -17,7 +17,7 @@ from ..data.wordnet import NounLinker
 from ..hub.model_card import check_card_fields
 from ..trainers import ResumableTrainer
 from .knowledge_arguments import FinetuningArguments, KnowledgeDataArguments, KnowledgeModelArguments
-from .knowledge_tasks import TASKS, annotations
+from .knowledge_tasks import TASKS, add_markers, annotations
 from .runs import configure_logging
 from .seeded_runs import SeededJob, digest_of, options_of, print_results, run_seeds, summary, write_results
 
@@ -163,6 +163,7 @@ def build_trainer(
         **options,
     )
     tokenizer = AutoTokenizer.from_pretrained(model_args.model_name_or_path, **source)
+    add_markers(task.symbols, getattr(tokenizer, "tokenizer", tokenizer), model)
     processor = tokenizer
     if config.model_type == "ernie_thu":
         from ..models.ernie_thu.processing_ernie_thu import ErnieThuProcessor

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from transformers import AutoModelForSequenceClassification
+from transformers.utils import logging
 
 from ..data.annotated_text import (
     Mention,
@@ -20,8 +21,34 @@ from ..metrics.entity_typing import predicted_types, typing_scores
 from ..metrics.relations import DIRECTION, NEGATIVE, relation_scores
 from .knowledge_arguments import KnowledgeDataArguments
 
+logger = logging.get_logger(__name__)
+
 # The reference's markers: ordinary symbols of BERT's vocabulary.
 HEAD_MARKER, TAIL_MARKER, TYPED_MARKER = "#", "$", "\u3002"
+
+
+def add_markers(symbols: Sequence[str], tokenizer: Any, model: Any) -> list[str]:
+    """Give a vocabulary the markers that it lacks, which would all be one unknown token, and the model a row each.
+
+    Args:
+        symbols: the task's markers.
+        tokenizer: is changed.
+        model: is resized if it has to be.
+
+    Returns:
+        The markers that are new.
+    """
+    unknown = tokenizer.unk_token_id
+    missing = [one for one in symbols if unknown in tokenizer(one, add_special_tokens=False)["input_ids"]]
+    if missing:
+        tokenizer.add_tokens(missing)
+        if len(tokenizer) > model.get_input_embeddings().weight.shape[0]:
+            model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+        logger.warning(
+            f"The vocabulary lacks the marker {' and '.join(missing)}: it was added, with an embedding that has not "
+            "been pre-trained."
+        )
+    return missing
 
 
 @dataclass(frozen=True)
@@ -34,6 +61,7 @@ class RelationTask:
 
     labels: tuple[str, ...]
     name = "relation"
+    symbols = (HEAD_MARKER, TAIL_MARKER)
     problem_type = "single_label_classification"
 
     @property
@@ -94,6 +122,7 @@ class TypingTask:
     labels: tuple[str, ...]
     always_one: bool = False
     name = "typing"
+    symbols = (TYPED_MARKER,)
     problem_type = "multi_label_classification"
     shown = ("accuracy", "macro_f1", "micro_f1")
 

@@ -160,8 +160,16 @@ class PtmTrainer(Trainer):
             super().create_model_card(*args, **kwargs)
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        """Push with the code files; upstream copies weights and config only, so the auto_map would point nowhere."""
+        """Push with the code files and an entity table that is a file of the checkpoint.
+
+        Upstream copies weights and config only: what the config names besides would point nowhere.
+        """
         if self.is_world_process_zero():
+            source = getattr(self.accelerator.unwrap_model(self.model).config, "entity_embeddings_source", None) or {}
+            if (Path(checkpoint_folder) / source.get("path", "")).is_file():
+                target = Path(self.args.output_dir) / source["path"]
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(Path(checkpoint_folder) / source["path"], target)
             for source in Path(checkpoint_folder).glob("*.py"):
                 shutil.copy(source, Path(self.args.output_dir) / source.name)
             decoding = Path(checkpoint_folder) / "custom_generate"

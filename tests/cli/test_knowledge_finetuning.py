@@ -14,7 +14,7 @@ from transformers import (
     BertForMaskedLM,
 )
 
-from hf_ptm_ext import EntityTable, ErnieThuForPreTraining, ErnieThuProcessor
+from hf_ptm_ext import EntityTable, ErnieThuConfig, ErnieThuForPreTraining, ErnieThuProcessor
 from hf_ptm_ext.cli import main
 from hf_ptm_ext.cli.knowledge_arguments import parse
 from hf_ptm_ext.cli.knowledge_tasks import RelationTask, TypingTask
@@ -85,6 +85,23 @@ def test_types_run_and_a_full_folder_is_refused(bert, tmp_path, capsys):
     assert model.config.problem_type == "multi_label_classification"
     assert run("finetune-typing", "typing.yaml", bert, tmp_path / "out", "typing", *options) == 2
     assert "--overwrite true" in capsys.readouterr().err
+
+
+def test_markers_that_the_vocabulary_lacks_are_added(tmp_path, capsys):
+    """A vocabulary trained on English has no ideographic full stop; the saved model and tokenizer know it."""
+    examples = read_typing_examples(FIXTURES / "typing.jsonl")
+    tokenizer = train_wordpiece([[one.text for one in examples]], 300, model_max_length=128)
+    assert tokenizer.tokenize("。") == ["[UNK]"]
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    config = ErnieThuConfig(vocab_size=len(tokenizer), entity_hidden_size=8, entity_num_attention_heads=2, **shape)
+    ErnieThuForPreTraining(config).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    options = ["--num_train_epochs", "1", "--seeds", "0", "--max_train_rows", "32"]
+    assert run("finetune-typing", "typing.yaml", tmp_path / "model", tmp_path / "out", "typing", *options) == 0
+    loaded = AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert loaded.tokenize("a 。 b。") == ["a", "。", "b", "。"]
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
+    assert model.config.vocab_size == len(loaded) == len(tokenizer) + 1
 
 
 def test_a_table_of_other_entities_is_refused(bert, tmp_path, capsys):

@@ -8,6 +8,7 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import TrainingArguments
 
 from hf_ptm_ext.models.ernie_thu.configuration_ernie_thu import ErnieThuConfig
 from hf_ptm_ext.models.ernie_thu.entity_table_ernie_thu import EntityTable
@@ -16,6 +17,7 @@ from hf_ptm_ext.models.ernie_thu.modeling_ernie_thu import (
     ErnieThuForSequenceClassification,
     ErnieThuModel,
 )
+from hf_ptm_ext.trainers import PtmTrainer
 from tests.conformance.family import assert_same, assert_same_outputs
 
 SIZES = {
@@ -256,6 +258,16 @@ def test_a_model_is_saved_with_the_table_that_its_config_names(table, tmp_path, 
     (tmp_path / "one" / "knowledge" / "entities.safetensors").unlink()
     unopened.save_pretrained(tmp_path / "five")
     assert "there is no such table here to save" in caplog.text
+
+
+def test_a_push_in_mid_training_has_the_table(table, tmp_path):
+    which = model()
+    which.set_entity_table(table, source={"path": "knowledge/entities.safetensors"})
+    options = {"use_cpu": True, "report_to": [], "hub_strategy": "end"}  # copies for a push, and does not push
+    trainer = PtmTrainer(model=which, args=TrainingArguments(str(tmp_path / "out"), **options))
+    which.save_pretrained(tmp_path / "out" / "checkpoint-1")
+    trainer._push_from_checkpoint(str(tmp_path / "out" / "checkpoint-1"))
+    assert EntityTable.from_file(tmp_path / "out" / "knowledge" / "entities.safetensors").sha256 == table.sha256
 
 
 def test_what_is_no_table_is_refused():
