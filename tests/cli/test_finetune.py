@@ -369,3 +369,80 @@ def test_recipes_parse():
             assert (training.learning_rate, training.warmup_steps, knowledge.max_entities) == (2e-5, 0.1, 2)
             assert training.load_best_model_at_end
             assert training.per_device_train_batch_size == (32 if data.task == "classification" else 16)
+
+
+# ---- knowledge ----
+
+
+@pytest.fixture(scope="module")
+def cities(tmp_path_factory):
+    """Names that only a graph tells apart: those of the test are in no training text."""
+    folder = tmp_path_factory.mktemp("cities")
+    syllables = [first + second for first in "bdgklmnprst" for second in "aeiou"]
+    names = [(a + b + "r").capitalize() for a in syllables[::3] for b in syllables[1::4]][:160]
+    kinds = ["river" if number % 2 else "king" for number in range(len(names))]
+    triples = "".join(f"{name}\tis a\t{kind}\n" for name, kind in zip(names, kinds, strict=True))
+    (folder / "names.spo").write_text(triples, encoding="utf-8")
+    for split, part in (("train", slice(0, 120)), ("test", slice(120, 160))):
+        texts, tagged = ["label\ttext\n"], []
+        for name, kind in zip(names[part], kinds[part], strict=True):
+            texts.append(f"{kind}\twe saw {name} today\n")
+            tagged.append(json.dumps({"tokens": ["we", "saw", name, "today"], "tags": ["O", "O", f"B-{kind}", "O"]}))
+        (folder / f"{split}.tsv").write_text("".join(texts), encoding="utf-8")
+        (folder / f"{split}.jsonl").write_text("\n".join(tagged) + "\n", encoding="utf-8")
+    save_bert(folder / "bert", ["we saw the river today", "the king is a king", *names[:40]])
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("task", "ending", "score"), [("classification", "tsv", "accuracy"), ("tagging", "jsonl", "f1")]
+)
+def test_knowledge_tells_names_apart_that_training_never_saw(cities, tmp_path, task, ending, score):
+    files = [cities / f"{split}.{ending}" for split in ("train", "test")]
+    values = {"task": task, "kg": cities / "names.spo", "seeds": 0, "num_train_epochs": 8, "learning_rate": 3e-3}
+    values |= {"save_strategy": "no", "max_seq_length": 32}
+    results = finetune(tmp_path / "out", cities / "bert", *files, **values)
+    means = {variant: scores[score]["mean"] for variant, scores in results["summary"].items()}
+    assert list(means) == ["with kg", "kg=None"]
+    assert means["with kg"] > 0.9
+    assert means["kg=None"] < 0.8
+    assert results["knowledge"]["test"]["rows_with_knowledge"] == 1.0
+    # The folder is a K-BERT with its graph: loaded again, it knows what the graph knows.
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "| kg=None |" in card
+    assert "names.spo" in card
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    auto = AutoModelForSequenceClassification if task == "classification" else AutoModelForTokenClassification
+    model = auto.from_pretrained(tmp_path / "out").eval()
+    name, _, kind = (cities / "names.spo").read_text(encoding="utf-8").splitlines()[-1].split("\t")
+    with torch.no_grad():
+        inputs = tokenizer(f"we saw {name} today", return_tensors="pt")
+        logits = model(**inputs).logits
+        plain = model(**tokenizer(f"we saw {name} today", kg=None, return_tensors="pt")).logits
+    labels = [model.config.id2label[number] for number in logits.argmax(-1).flatten().tolist()]
+    assert kind in labels or f"B-{kind}" in labels
+    assert logits.shape != plain.shape or not torch.allclose(logits, plain)
+
+
+def test_a_checkpoint_with_a_graph_brings_its_knowledge_along(cities, tmp_path):
+    files = [cities / f"{split}.tsv" for split in ("train", "test")]
+    values = {"task": "classification", "seeds": 0, "num_train_epochs": 1, "max_train_rows": 16, "save_strategy": "no"}
+    finetune(tmp_path / "first", cities / "bert", *files, kg=cities / "names.spo", baseline=False, **values)
+    again = finetune(tmp_path / "again", tmp_path / "first", *files, **values)
+    assert list(again["summary"]) == ["with kg", "kg=None"]
+    assert (tmp_path / "again" / "knowledge_graph.safetensors").is_file()
+
+
+def test_knowledge_that_fits_nothing_is_refused(cities, data, tmp_path, capsys):
+    files = [cities / f"{split}.tsv" for split in ("train", "test")]
+    other = tmp_path / "other.spo"
+    other.write_text("Xyzzy\tis a\triver\n", encoding="utf-8")
+    words = words_of(
+        task="classification", train_file=files[0], test_file=files[1], output_dir=tmp_path / "out", use_cpu=True
+    )
+    assert main(["finetune", *words, *words_of(model_name_or_path=cities / "bert", kg=other)]) == 2
+    assert "has no word of the training data" in capsys.readouterr().err
+    config = DistilBertConfig(vocab_size=100, dim=32, n_layers=1, n_heads=2, hidden_dim=64)
+    DistilBertModel(config).save_pretrained(tmp_path / "distilbert")
+    assert main(["finetune", *words, *words_of(model_name_or_path=tmp_path / "distilbert", kg=other)]) == 2
+    assert "`kg` needs a checkpoint that reads as a K-BERT (bert, kbert), got a distilbert" in capsys.readouterr().err
