@@ -2,6 +2,7 @@
 
 import json
 import random
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,8 @@ from hf_ptm_ext.data import LabelledText, TaggedWords, spans_of, tags_of, train_
 from hf_ptm_ext.hub import validate_model_card
 from hf_ptm_ext.metrics import entity_scores
 from hf_ptm_ext.trainers import ResumableTrainer
-from tests.cli.jobs import recipes_of
+from tests.cli.jobs import recipes_of, run_process
+from tests.hub.loopback_hub import running
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 SHAPE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
@@ -242,6 +244,22 @@ def test_a_family_of_this_package_is_trained_too(data, tmp_path):
     assert config.model_type == "spanbert"
     assert "AutoModelForTokenClassification" in config.auto_map
     assert "Code files in this repository" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_a_job_pushes_model_card_and_results_in_one_commit(data, tmp_path):
+    file, folder = data / "texts.tsv", tmp_path / "reviews"
+    values = {**RUN, "task": "classification", "seeds": 0, "num_train_epochs": 1, "max_train_rows": 16}
+    values |= {"model_name_or_path": data / "bert", "train_file": file, "test_file": file, "output_dir": folder}
+    values |= {"push_to_hub": True, "hub_model_id": "tester/reviews"}
+    with running() as hub:
+        words = (sys.executable, "-m", "hf_ptm_ext", "finetune", *words_of(**values))
+        run_process(*words, **hub.environment(tmp_path / "home"))
+        files = hub.files("tester/reviews")
+        assert not [line for line in hub.state.log if line.startswith("UNHANDLED")]
+    assert {"config.json", "model.safetensors", "tokenizer.json", "README.md", "results.json"} <= set(files)
+    assert not [name for name in files if name.startswith("_")]
+    assert 'from_pretrained("tester/reviews"' in files["README.md"].decode("utf-8")
 
 
 # ---- rows ----
