@@ -34,6 +34,8 @@ TOKENIZER_FILES = ("tokenizer_config.json", "tokenizer.json", "vocab.txt")
 DOWNLOADED = ("*.json", "*.py", "*.safetensors", "*.bin", "*.txt", "*.model", "*.md")
 TOLERANCE = 1e-5
 AS_INSTALLED = "as installed"
+# What `generate(custom_generate=...)` runs; a family's search is in its checkpoints under this name too.
+CUSTOM_GENERATE = "custom_generate/generate.py"
 
 
 @dataclass(frozen=True)
@@ -211,7 +213,9 @@ def _remarks(code: Mapping[str, str]) -> dict[str, str]:
     }
     remarks = {}
     for name, digest in code.items():
-        if name not in installed:
+        if name == CUSTOM_GENERATE and digest in installed.values():  # a copy of the family's own search
+            remarks[name] = AS_INSTALLED
+        elif name not in installed:
             remarks[name] = "not in the installed package"
         else:
             remarks[name] = AS_INSTALLED if installed[name] == digest else "differs from the installed package"

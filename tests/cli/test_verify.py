@@ -51,6 +51,28 @@ def test_a_good_checkpoint_passes_and_its_code_is_shown_first(good, capsys):
     assert "works without the package" in said
 
 
+def test_a_familys_own_search_needs_no_trust_and_a_changed_one_does(tmp_path, capsys):
+    from hf_ptm_ext import UniLMConfig, UniLMForConditionalGeneration
+
+    folder = tmp_path / "unilm"
+    config = UniLMConfig(
+        vocab_size=60,
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        intermediate_size=64,
+        mask_token_id=4,
+        eos_token_id=3,
+    )
+    UniLMForConditionalGeneration(config).save_pretrained(folder)
+    assert cli.main(["verify", str(folder)]) == 0
+    assert "custom_generate/generate.py  (as installed)" in capsys.readouterr().out
+    with open(folder / "custom_generate" / "generate.py", "a", encoding="utf-8") as file:
+        file.write("# changed\n")
+    assert cli.main(["verify", str(folder)]) == 2
+    assert "custom_generate/generate.py (not in the installed package)" in capsys.readouterr().err
+
+
 def test_code_that_computes_something_else_is_found(folder, capsys):
     """Also in heads that the checkpoint lacks, whose weights are the same in both processes; and one head crashes."""
     path = folder / "modeling_spanbert.py"
