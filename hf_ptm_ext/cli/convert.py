@@ -26,6 +26,7 @@ PIPELINE_TAGS = {
     "ForTokenClassification": "token-classification",
     "ForQuestionAnswering": "question-answering",
 }
+TOKENIZER_FILE = "tokenizer.json"
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
@@ -47,7 +48,11 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--config", type=Path, help="JSON file of the original's options (default: the one beside the source)"
     )
-    parser.add_argument("--vocab", type=Path, help="vocab.txt (default: the one beside the source, if any)")
+    parser.add_argument(
+        "--vocab",
+        type=Path,
+        help="vocab.txt, or a tokenizer.json of word pieces (default: the one beside the source, if any)",
+    )
     parser.add_argument(
         "--codes", type=Path, help="BPE codes of an XLM-like model (default: `codes` beside the source)"
     )
@@ -122,8 +127,11 @@ def _vocabulary(module: Any, arguments: argparse.Namespace) -> tuple[Path, dict[
     """The file of word pieces and what it holds, if there is one and the family has such."""
     if hasattr(module, "tokenizer_from"):
         return None
-    path = _vocab_file(arguments, getattr(module, "VOCABULARY_FILES", ("vocab.txt",)))
-    return None if path is None else (path, getattr(module, "read_vocabulary", _read_vocab)(path))
+    path = _vocab_file(arguments, (*getattr(module, "VOCABULARY_FILES", ("vocab.txt",)), TOKENIZER_FILE))
+    if path is None:
+        return None
+    read = _read_tokenizer if path.suffix == ".json" else getattr(module, "read_vocabulary", _read_vocab)
+    return path, read(path)
 
 
 def _tokenizer(
@@ -152,7 +160,8 @@ def _tokenizer(
         raise ValueError(
             f"{vocab_file} has {len(vocab)} pieces, more than `vocab_size` = {config.vocab_size} of the weights."
         )
-    cased = arguments.cased or (not arguments.uncased and _looks_cased(vocab))
+    seen = not _lowercases(vocab_file) if vocab_file.suffix == ".json" else _looks_cased(vocab)
+    cased = arguments.cased or (not arguments.uncased and seen)
     config.pad_token_id = vocab["[PAD]"]
     make = getattr(module, "wordpiece_tokenizer", _bert_tokenizer)  # a family may set its up in its own way
 
@@ -195,12 +204,19 @@ def _revert(checkpoint: Any, arguments: argparse.Namespace) -> int:
             written = sorted(path.name for path in folder.iterdir())
         _report_original(checkpoint, tensors, arguments.target, written)
         return 0
-    vocab_file = _vocab_file(arguments)
+    vocab_file = _vocab_file(arguments, ("vocab.txt", TOKENIZER_FILE))
+    vocab = None
+    if vocab_file is not None and vocab_file.suffix == ".json":
+        vocab = _read_tokenizer(vocab_file)
     with written_whole(arguments.target, arguments.overwrite) as folder:
         torch.save(tensors, folder / "model.pt")
         with open(folder / "config.json", "w", encoding="utf-8", newline="\n") as file:
             file.write(json.dumps(options, indent=2) + "\n")
-        if vocab_file is not None:
+        if vocab is not None:
+            pieces = sorted(vocab, key=vocab.__getitem__)
+            with open(folder / "vocab.txt", "w", encoding="utf-8", newline="\n") as file:
+                file.write("".join(f"{piece}\n" for piece in pieces))
+        elif vocab_file is not None:
             shutil.copyfile(vocab_file, folder / "vocab.txt")
     names = ["config.json", "model.pt", *(["vocab.txt"] if vocab_file is not None else [])]
     _report_original(checkpoint, tensors, arguments.target, names)
@@ -275,6 +291,33 @@ def _read_vocab(path: Path) -> dict[str, int]:
     if absent:
         raise ValueError(f"{path} must be a WordPiece vocabulary, one piece a line; it lacks {', '.join(absent)}.")
     return vocab
+
+
+def _read_tokenizer(path: Path) -> dict[str, int]:
+    """Pieces and their ids in a `tokenizer.json`, which is all that transformers 5 saves of a BERT's tokenizer."""
+    from ..json_files import read_json
+
+    content = read_json(path)
+    model = content.get("model") or {}
+    if model.get("type") != "WordPiece":
+        raise ValueError(
+            f"{path} must hold a WordPiece tokenizer, as BERT's; its model is {model.get('type')!r}. Name the right "
+            "vocabulary by `--vocab`, or move this file away to convert without a tokenizer."
+        )
+    vocab = {**model["vocab"], **{token["content"]: token["id"] for token in content.get("added_tokens") or []}}
+    absent = [token for token in SPECIAL_TOKENS if token not in vocab]
+    if absent:
+        raise ValueError(f"{path} must be a BERT's tokenizer; it lacks {', '.join(absent)}.")
+    return vocab
+
+
+def _lowercases(path: Path) -> bool:
+    """Whether a `tokenizer.json` lower-cases texts."""
+    from ..json_files import read_json
+
+    normalizer = read_json(path).get("normalizer") or {}
+    steps = normalizer.get("normalizers") or [normalizer]
+    return any(step.get("lowercase") or step.get("type") == "Lowercase" for step in steps)
 
 
 def _looks_cased(vocab: dict[str, int]) -> bool:

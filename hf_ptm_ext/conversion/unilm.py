@@ -42,6 +42,9 @@ FIELDS = (
     "label_smoothing",
     "source_type_id",
     "target_type_id",
+    "pad_token_id",
+    "mask_token_id",
+    "eos_token_id",
 )
 
 
@@ -50,7 +53,7 @@ def convert_config(original: Mapping[str, Any]) -> UniLMConfig:
 
     Args:
         original: as its config.json holds it; `layer_norm_epsilon` is `layer_norm_eps`, and keys that no encoder reads
-            (ids, lengths, seeds) are ignored.
+            (token ids of a batch, lengths, seeds) are ignored.
 
     Returns:
         The configuration, of six token types unless the original says otherwise.

@@ -144,6 +144,35 @@ class TestVocabulary:
         assert convert(source, tmp_path / "target") == 2
         assert message in capsys.readouterr().err
 
+    @pytest.mark.parametrize("cased", [True, False])
+    def test_is_read_from_what_transformers_saves(self, source, tmp_path, cased):
+        """A `tokenizer.json` is all that version 5 writes of a BERT's tokenizer."""
+        from transformers import AutoTokenizer, BertTokenizerFast
+
+        (source / "vocab.txt").unlink()
+        pieces = [*VOCAB, "A", "é"]  # an upper-case piece and an accent, whatever the tokenizer does to texts
+        vocab = {piece: number for number, piece in enumerate(pieces)}
+        saved = BertTokenizerFast(vocab=vocab, do_lower_case=not cased)
+        saved.save_pretrained(source)
+        assert not (source / "vocab.txt").exists()
+        assert convert(source, tmp_path / "target") == 0
+        tokenizer = AutoTokenizer.from_pretrained(tmp_path / "target")
+        for text in ("Ab ab", "é b"):
+            assert tokenizer(text)["input_ids"] == saved(text)["input_ids"]
+        assert (
+            cli.main(["convert", "spanbert", str(tmp_path / "target"), str(tmp_path / "back"), "--to-original"]) == 0
+        )
+        assert (tmp_path / "back" / "vocab.txt").read_text(encoding="utf-8").split("\n") == [*pieces, ""]
+
+    def test_of_another_kind_of_tokenizer_is_refused(self, source, tmp_path, capsys):
+        (source / "vocab.txt").unlink()
+        (source / "tokenizer.json").write_text('{"model": {"type": "BPE", "vocab": {}}}', encoding="utf-8")
+        assert convert(source, tmp_path / "target") == 2
+        said = capsys.readouterr().err
+        assert "must hold a WordPiece tokenizer" in said
+        assert "'BPE'" in said
+        assert "--vocab" in said
+
     def test_in_another_encoding(self, source, tmp_path, capsys):
         (source / "vocab.txt").write_bytes("é".encode("latin-1"))
         assert convert(source, tmp_path / "target") == 2

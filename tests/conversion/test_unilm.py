@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers import BertConfig, BertForPreTraining
+from transformers import AutoTokenizer, BertConfig, BertForPreTraining, BertTokenizerFast
 
 from hf_ptm_ext.cli import main
 from hf_ptm_ext.conversion.unilm import convert_checkpoint, convert_config, convert_state_dict
@@ -129,6 +129,23 @@ def test_an_encoder_without_prefix_says_that_its_head_is_new(bert):
     assert conversion.architecture == "UniLMModel"
     assert conversion.config.type_vocab_size == 6
     assert "cls.predictions.*" in conversion.initialised
+
+
+def test_special_tokens_of_the_configuration_are_kept(options):
+    assert convert_config(options).mask_token_id == 103, "BERT's, where nothing is said"
+    config = convert_config({**options, "pad_token_id": 1, "mask_token_id": 5, "eos_token_id": 4})
+    assert (config.pad_token_id, config.mask_token_id, config.eos_token_id) == (1, 5, 4)
+
+
+def test_the_command_gives_a_folder_of_transformers_its_tokenizer(tmp_path):
+    vocab = {piece: number for number, piece in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"])}
+    BertForPreTraining(BertConfig(**SIZES)).save_pretrained(tmp_path / "bert")
+    BertTokenizerFast(vocab=vocab).save_pretrained(tmp_path / "bert")
+    assert main(["convert", "unilm", str(tmp_path / "bert"), str(tmp_path / "unilm")]) == 0
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "unilm")
+    assert tokenizer(["a b", "a"], padding=True)["input_ids"] == [[2, 5, 6, 3], [0, 2, 5, 3]]
+    config = UniLMForConditionalGeneration.from_pretrained(tmp_path / "unilm").config
+    assert (config.mask_token_id, config.eos_token_id) == (4, 3)
 
 
 def test_the_command_writes_a_folder_that_generates(tmp_path):
