@@ -7,11 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer, set_seed
+from transformers import set_seed
 
 from ..hub.model_card import check_card_fields, write_model_card
+from ..models.unilm.tokenizer_unilm import unilm_tokenizer
 from ..objectives import label_smoothed_loss
 from ..trainers import PtmSeq2SeqTrainer
+from .checkpoint_names import check_names, load_tokenizer
 from .runs import choose_checkpoint, configure_logging, remove_checkpoints, written_aside
 from .seq2seq_arguments import (
     DecodingArguments,
@@ -24,7 +26,7 @@ from .seq2seq_arguments import (
 from .seq2seq_data import Split, describe_data, read_split, tokenize, trained_tokenizer
 from .seq2seq_decoding import build_decoding, stock_options, word_ids
 from .seq2seq_metrics import GenerationMetrics, mean_target_length
-from .seq2seq_models import build_collators, build_model
+from .seq2seq_models import UNILM, build_collators, build_model
 from .tables import text_table
 
 logger = logging.getLogger(__name__)
@@ -70,6 +72,7 @@ def finetune(
         `baseline_test_*` of copying the first source tokens.
     """
     check_card_fields(data_args.language or "und", model_args.license or "unknown", pipeline_tag=data_args.task)
+    check_names(model_args)
     checkpoint = choose_checkpoint(training_args)
     configure_logging(training_args)
     set_seed(training_args.seed)
@@ -79,6 +82,8 @@ def finetune(
     metrics = generation_metrics(decoding_args, tokenizer)
     splits = {name: tokenize(data_args, found, tokenizer, name) for name, found in examples.items()}
     model = build_model(model_args, data_args, tokenizer)
+    if model.config.model_type == UNILM:
+        tokenizer = unilm_tokenizer(tokenizer)  # saved with the model, so that it pads for generation there too
     loss_function = smooth_once(model, training_args)
     collator, eval_collator = build_collators(data_args, objective_args, tokenizer, model, training_args.seed)
     # The collators need columns that no forward names.
@@ -130,9 +135,7 @@ def choose_tokenizer(model_args: Seq2SeqModelArguments, data_args: Seq2SeqDataAr
                 "out, or start from a config."
             )
         return trained_tokenizer(data_args, examples)
-    return AutoTokenizer.from_pretrained(
-        name, revision=model_args.model_revision, trust_remote_code=model_args.trust_remote_code
-    )
+    return load_tokenizer(model_args)
 
 
 def generation_metrics(decoding_args: DecodingArguments, tokenizer: Any) -> GenerationMetrics:

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoConfig, AutoTokenizer, DataCollatorWithPadding, Trainer
+from transformers import AutoConfig, DataCollatorWithPadding, Trainer
 
 from ..data.wordnet import NounLinker
 from ..hub.model_card import check_card_fields
 from ..trainers import ResumableTrainer
+from .checkpoint_names import check_names, load_tokenizer
 from .knowledge_arguments import FinetuningArguments, KnowledgeDataArguments, KnowledgeModelArguments
 from .knowledge_tasks import TASKS, add_markers, annotations
 from .runs import configure_logging
@@ -46,6 +47,7 @@ def finetune(
         ValueError: data, model and table do not fit each other, or the output folder has files.
     """
     check_card_fields(data_args.language, model_args.license or "unknown", pipeline_tag="text-classification")
+    check_names(model_args)
     configure_logging(training_args)
     examples, task = read_examples(task_name, data_args)
     table = open_table(model_args, examples)
@@ -162,7 +164,7 @@ def build_trainer(
         dtype=torch.float32,
         **options,
     )
-    tokenizer = AutoTokenizer.from_pretrained(model_args.model_name_or_path, **source)
+    tokenizer = load_tokenizer(model_args)
     add_markers(task.symbols, getattr(tokenizer, "tokenizer", tokenizer), model)
     processor = tokenizer
     if config.model_type == "ernie_thu":

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from transformers import AutoTokenizer, set_seed
+from transformers import set_seed
 
 from ..hub.model_card import check_card_fields, write_model_card
 from ..models.unilm.tokenizer_unilm import unilm_tokenizer
@@ -15,6 +15,7 @@ from ..objectives import masked_lm_loss
 from ..trainers import PreTrainingTrainer
 from ..trainers.plots import plot_loss_curve
 from . import pretrain_denoising as denoising
+from .checkpoint_names import check_names, load_tokenizer
 from .pretrain_arguments import (
     DENOISING,
     LABEL_TERMS,
@@ -98,6 +99,7 @@ def pretrain(
         those of the majority token and of the unigram distribution on the same targets.
     """
     check_card_fields(*card_fields(model_args, data_args, objective_args))
+    check_names(model_args)
     checkpoint = choose_checkpoint(training_args)
     configure_logging(training_args)
     set_seed(training_args.seed)
@@ -232,9 +234,7 @@ def choose_tokenizer(
             )
         tokenizer = trained_tokenizer(data_args, documents)
         return denoising.fit_tokenizer(tokenizer, objective_args.objective, data_args.lowercase)
-    return AutoTokenizer.from_pretrained(
-        name, revision=model_args.model_revision, trust_remote_code=model_args.trust_remote_code
-    )
+    return load_tokenizer(model_args)
 
 
 def baselines(rows: Rows, trainer: PreTrainingTrainer, label_term: str) -> dict[str, float]:

@@ -83,6 +83,9 @@ def test_the_folder_holds_model_code_tokenizer_texts_card_and_metrics(finished):
     assert generation["max_new_tokens"] == 8
     assert "max_length" not in generation
     assert "temperature" not in generation, "upstream's defaults are not written in"
+    tokenizer = AutoTokenizer.from_pretrained(finished)
+    assert tokenizer.padding_side == "left", "as `generate` wants it of a prompt"
+    assert "token_type_ids" not in tokenizer("a")
 
 
 def test_scores_are_those_of_the_written_texts_beside_the_baseline(finished):
@@ -171,9 +174,6 @@ def test_a_converted_bert_is_fine_tuned_and_a_plain_one_refused_with_the_command
         )
     ).save_pretrained(bert)
     tokenizer.save_pretrained(bert)
-    (bert / "vocab.txt").write_text(
-        "\n".join(sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().get)), encoding="utf-8"
-    )
     options = {"model_name_or_path": bert, "config_overrides": None, "output_dir": tmp_path / "out"}
     assert main(["finetune-seq2seq", *flags(**options)]) == 2
     assert "hf-ptm-ext convert unilm" in capsys.readouterr().err

@@ -1,0 +1,94 @@
+"""Names of checkpoints that a job is given: a folder, or a repository of the Hub."""
+
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub.utils import HFValidationError, validate_repo_id
+from transformers import AutoTokenizer
+
+FIELDS = ("model_name_or_path", "tokenizer_name", "config_name")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model")
+
+
+def check_names(model_args: Any) -> None:
+    """Refuse names that can be neither a folder nor a repository, before anything is read.
+
+    Args:
+        model_args: has some of `FIELDS`.
+
+    Raises:
+        ValueError: the folder does not exist, or is a file; the message names the field.
+    """
+    for field in FIELDS:
+        name = getattr(model_args, field, None)
+        if name is not None:
+            check_name(field, name)
+
+
+def check_name(field: str, name: str) -> None:
+    """Refuse one name.
+
+    Args:
+        field: the argument.
+        name: its value; `config_name` may also be a config.json.
+
+    Raises:
+        ValueError: as `check_names`.
+
+    Example:
+        >>> check_name("model_name_or_path", "/no/such/folder")
+        Traceback (most recent call last):
+        ...
+        ValueError: `model_name_or_path` = /no/such/folder does not exist. Name the folder of a checkpoint, or a \
+repository of the Hub (`name` or `owner/name`).
+    """
+    path = Path(name)
+    if path.is_dir() or (field == "config_name" and path.is_file()):
+        return
+    if path.is_file():
+        raise ValueError(
+            f"`{field}` = {name} is a file. Name the folder that it is in; weights of an original project become such "
+            "a folder by `hf-ptm-ext convert`."
+        )
+    try:
+        validate_repo_id(name)
+    except HFValidationError as error:
+        raise ValueError(
+            f"`{field}` = {name} does not exist. Name the folder of a checkpoint, or a repository of the Hub (`name` "
+            "or `owner/name`)."
+        ) from error
+
+
+def load_tokenizer(model_args: Any) -> Any:
+    """The named tokenizer, or the checkpoint's.
+
+    Args:
+        model_args: `tokenizer_name` (if it has such), `model_name_or_path`, `model_revision`, `trust_remote_code`.
+
+    Returns:
+        What `AutoTokenizer` loads.
+
+    Raises:
+        ValueError: the folder has no tokenizer; or there is no such folder, and no such repository within reach.
+    """
+    field = "model_name_or_path" if getattr(model_args, "tokenizer_name", None) is None else "tokenizer_name"
+    name = getattr(model_args, field)
+    check_name(field, name)
+    try:
+        return AutoTokenizer.from_pretrained(
+            name, revision=model_args.model_revision, trust_remote_code=model_args.trust_remote_code
+        )
+    except (OSError, ValueError) as error:
+        folder = Path(name)
+        if folder.is_dir() and not any((folder / file).is_file() for file in TOKENIZER_FILES):
+            other = " Name another folder's by `tokenizer_name`, or" if hasattr(model_args, "tokenizer_name") else ""
+            copy = "copy" if other else "Copy"
+            raise ValueError(
+                f"`{field}` = {name} has no tokenizer.{other} {copy} its tokenizer.json and tokenizer_config.json "
+                "there."
+            ) from error
+        if not folder.is_dir() and isinstance(error, OSError):
+            raise ValueError(
+                f"`{field}` = {name} is no folder here, and as a repository of the Hub it cannot be read: {error}"
+            ) from error
+        raise
