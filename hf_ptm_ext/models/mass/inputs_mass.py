@@ -208,6 +208,23 @@ def flex_mask(visible: Callable[..., torch.Tensor], states: torch.Tensor, keys: 
     return create_block_mask(visible, states.shape[0], None, states.shape[1], keys, device=states.device)
 
 
+def check_start(start: Any, vocab_size: int) -> None:
+    """Refuse a start token that the vocabulary has not, as the published models' 102 in a smaller one.
+
+    Args:
+        start: what the decoder is fed first; upstream's `generate` also takes `None`, and one for each row.
+        vocab_size: entries of the vocabulary.
+
+    Raises:
+        ValueError: it is outside the vocabulary.
+    """
+    if isinstance(start, int) and not 0 <= start < vocab_size:
+        raise ValueError(
+            f"`decoder_start_token_id` must be the tokenizer's [SEP], below `vocab_size` = {vocab_size}, got {start}: "
+            "the decoder is fed it first. Set it and `eos_token_id` to `tokenizer.sep_token_id`."
+        )
+
+
 def shift_right(ids: torch.Tensor, real: torch.Tensor, start: int, pad: int) -> torch.Tensor:
     """The decoder's input: the start token, then each token but the last, between the same padding.
 

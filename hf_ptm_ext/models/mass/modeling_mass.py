@@ -39,6 +39,7 @@ from .inputs_mass import (
     MassPositionalEmbedding,
     causal_mask,
     check_position_ids,
+    check_start,
     padding_mask,
     real_tokens,
     shift_right,
@@ -365,6 +366,7 @@ class MassModel(MassPreTrainedModel):
                     "nothing to make them from."
                 )
             decoder_attention_mask = attention_mask
+            check_start(self.config.decoder_start_token_id, self.config.vocab_size)
             decoder_input_ids = shift_right(
                 input_ids, attention_mask.bool(), self.config.decoder_start_token_id, self.config.pad_token_id
             )
@@ -554,6 +556,7 @@ class MassForConditionalGeneration(MassPreTrainedModel, GenerationMixin):
         Returns:
             `(batch, target_len)`: the start token, then each label but the last, between the same padding.
         """
+        check_start(self.config.decoder_start_token_id, self.config.vocab_size)
         pad = self.config.pad_token_id
         real = (labels != -100) & (labels != pad)
         return shift_right(labels, real, self.config.decoder_start_token_id, pad)
@@ -595,11 +598,12 @@ class MassForConditionalGeneration(MassPreTrainedModel, GenerationMixin):
             Targets, `(batch, length)`, beginning with the start token; or upstream's output object.
 
         Raises:
-            ValueError: the target may become longer than the decoder's positions, or no end token for
-                `eos_at_limit`.
+            ValueError: the target may become longer than the decoder's positions, its start token is not in the
+                vocabulary, or there is no end token for `eos_at_limit`.
         """
         settings = GenerationSettings(kwargs, self.generation_config)
         start = settings["decoder_start_token_id"]
+        check_start(start, self.config.vocab_size)
         settings.check_target(start, target_limit(self.config))
         sources = kwargs.get("input_ids") if inputs is None else inputs
         if sources is not None and kwargs.get("attention_mask") is None:
