@@ -12,12 +12,12 @@ from .encoding_kbert import KBertEncoding
 from .injection_kbert import Pieces, Rows, Tokens, inject
 from .lexicon_kbert import BranchStore, Lexicon
 from .matcher_kbert import Match
+from .options_kbert import NO_LABEL
 from .sources_kbert import Characters, CharacterTable, Source, WordPieces, join_words
 from .truncation_kbert import cut_text, kept_sizes, windows
 
 # How each column is padded; positions and token types of padding depend on the style.
 FILLERS: dict[str, Any] = {"word_index": -1, "branch_id": -1, "knowledge_mask": 0, "source_index": -1}
-NO_LABEL = -100
 
 
 class TextRow(NamedTuple):
@@ -390,6 +390,60 @@ def padded(flat: np.ndarray, bounds: np.ndarray, width: int | None, filler: int,
     column = np.full((len(bounds) - 1, width), filler, dtype=np.int64)
     column[places >= width - sizes if left else places < sizes] = flat
     return column
+
+
+def width_of(sizes: np.ndarray, padding: str, max_length: int | None, multiple: int | None) -> int | None:
+    """How wide rows are padded.
+
+    Args:
+        sizes: tokens of each row.
+        padding: "do_not_pad", "longest" or "max_length".
+        max_length: the width under "max_length".
+        multiple: what the width is a multiple of.
+
+    Returns:
+        The width, or `None`.
+    """
+    if padding == "do_not_pad":
+        return None
+    longest = int(sizes.max()) if len(sizes) else 0
+    width = max_length or longest if padding == "max_length" else longest
+    return -(-width // multiple) * multiple if multiple else width
+
+
+def margins(size: int, width: int | None, left: bool) -> tuple[int, int]:
+    """How much padding stands before and behind a row.
+
+    Args:
+        size: its tokens.
+        width: to pad to, or `None`.
+        left: whether padding stands before.
+
+    Returns:
+        The two numbers.
+    """
+    if width is None:
+        return 0, 0
+    missing = max(width - size, 0)  # longer rows stay as they are, as upstream
+    return (missing, 0) if left else (0, missing)
+
+
+def source_index(encoding: KBertEncoding, split: bool) -> list[int]:
+    """Where each token of a row comes from.
+
+    Args:
+        encoding: of the row.
+        split: whether texts came as words.
+
+    Returns:
+        Numbers of words, or of the characters at which tokens begin; -1 for injected and special tokens.
+    """
+    if split:
+        return [-1 if word is None else word for word in encoding.word_ids]
+    return [
+        -1 if sequence is None else begin
+        for (begin, _), sequence in zip(encoding.offsets, encoding.sequence_ids, strict=True)
+    ]
 
 
 def labels_of(

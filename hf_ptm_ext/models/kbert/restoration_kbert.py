@@ -4,6 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from transformers import BatchEncoding
+
+from .encoding_kbert import KBertEncoding
 
 
 class RestoredToken(NamedTuple):
@@ -148,4 +151,90 @@ def named(prediction: Any, id2label: Mapping[Any, str] | None) -> str | None:
     return id2label[prediction]
 
 
-__all__ = ["RestoredEntity", "RestoredToken", "tag_spans"]
+def encodings_of(encoding: Any) -> tuple[list[KBertEncoding], bool]:
+    """The encodings of what the tokenizer returned, and whether that is a batch.
+
+    Args:
+        encoding: the batch.
+
+    Returns:
+        Encodings, and whether there are rows.
+
+    Raises:
+        ValueError: it does not know where its tokens come from.
+    """
+    encodings = getattr(encoding, "encodings", None)
+    if not encodings or not hasattr(encodings[0], "sample"):
+        raise ValueError("`encoding` must be what this tokenizer returned, got no record of where tokens come from.")
+    first = encoding["input_ids"]
+    batched = not (isinstance(first, list) and first and isinstance(first[0], int))
+    return list(encodings), batched
+
+
+class KBertRestoring:
+    """The way back, as methods of a tokenizer."""
+
+    def restore(self, predictions: Any, encoding: BatchEncoding, missing: Any = None, sequence: int = 0) -> list[Any]:
+        """Bring predictions on tokens back to the original text; injected and special tokens have no say.
+
+        Args:
+            predictions: a class, or logits, for each token (padding included); for a batch one row each.
+            encoding: what the tokenizer returned.
+            missing: for words without a token (blanks, or cut off).
+            sequence: 0 or 1, the text of a pair.
+
+        Returns:
+            If the text came as words, a prediction for each word (that on its first piece); else a `RestoredToken`
+            (start, end, prediction) for each token of the text. For a batch, a list of these.
+
+        Raises:
+            ValueError: there are not as many predictions as tokens, or `encoding` is not the tokenizer's.
+        """
+        encodings, batched = encodings_of(encoding)
+        restored = [
+            restore_row(row, one, one.num_words(sequence), missing, sequence)
+            for row, one in zip(rows_of(predictions, encodings, batched), encodings, strict=True)
+        ]
+        return restored if batched else restored[0]
+
+    def restore_entities(
+        self,
+        predictions: Any,
+        encoding: BatchEncoding,
+        id2label: Mapping[Any, str] | None = None,
+        sequence: int = 0,
+    ) -> list[Any]:
+        """Read entities off predicted tags.
+
+        Args:
+            predictions: as in `restore`; classes, logits, or tags.
+            encoding: as in `restore`.
+            id2label: names of classes, as in `model.config.id2label`; not needed for tags.
+            sequence: as in `restore`.
+
+        Returns:
+            A `RestoredEntity` (text, type, start, end) each, in characters or words of the original text; for a batch,
+            a list of these lists.
+
+        Raises:
+            ValueError: as `restore`, or a class has no name.
+        """
+        encodings, batched = encodings_of(encoding)
+        restored = self.restore(predictions, encoding, sequence=sequence)
+        found = []
+        for row, one in zip(restored if batched else [restored], encodings, strict=True):
+            is_token = [isinstance(value, RestoredToken) for value in row]
+            tags = [
+                named(value.prediction if token else value, id2label)
+                for value, token in zip(row, is_token, strict=True)
+            ]
+            entities = []
+            for kind, begin, end in tag_spans(tags):
+                if any(is_token):
+                    begin, end = row[begin].start, row[end - 1].end
+                entities.append(RestoredEntity(one.excerpt(sequence, begin, end), kind, begin, end))
+            found.append(entities)
+        return found if batched else found[0]
+
+
+__all__ = ["KBertRestoring", "RestoredEntity", "RestoredToken", "tag_spans"]

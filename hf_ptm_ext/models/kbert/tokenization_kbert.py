@@ -12,8 +12,8 @@ Tokens are the word pieces of BERT: Chinese by characters, English by words. Whe
 """
 
 import os
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,63 +23,45 @@ from transformers.utils import PaddingStrategy
 
 from .batch_kbert import (
     FILLERS,
-    NO_LABEL,
     Batch,
     Limits,
     TextRow,
     labels_of,
     make_batch,
     make_reference_batch,
+    margins,
     padded,
     read_rows,
     reference_types,
+    source_index,
     to_batch_encoding,
+    width_of,
 )
 from .encoding_kbert import KBertEncoding
 from .knowledge_graph_kbert import KNOWLEDGE_GRAPH_FILE, KnowledgeGraph
 from .lexicon_kbert import BranchStore, Lexicon, LookupOptions, frozen_predicates
-from .restoration_kbert import RestoredEntity, RestoredToken, named, restore_row, rows_of, tag_spans
+from .options_kbert import (
+    GRANULARITIES,
+    NO_LABEL,
+    REFERENCES,
+    SAVED,
+    CallOptions,
+    as_graph,
+    check_choice,
+    listed,
+    load_graph,
+)
+from .restoration_kbert import KBertRestoring
 from .sources_kbert import CharacterTable
 from .truncation_kbert import KNOWLEDGE_TRUNCATIONS
 
-GRANULARITIES = ("wordpiece", "char")
-REFERENCES = ("classification", "ner")
 # Literal tags of the original project, one token each.
 REFERENCE_TAGS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[ENT]", "[SUB]", "[PRE]", "[OBJ]")
 KNOWLEDGE_INPUTS = ("position_ids", "word_index", "branch_id")
 _DO_NOT = ("do_not_pad", "do_not_truncate")
 
 
-class _Saved:
-    """Stands for what was saved with the tokenizer."""
-
-    def __repr__(self) -> str:
-        return "<as saved>"
-
-    def __reduce__(self) -> str:
-        return "SAVED"
-
-
-SAVED = _Saved()
-
-
-@dataclass(frozen=True)
-class _Options:
-    """What a call may change."""
-
-    kg: Any
-    max_entities: int
-    use_predicate: Any
-    predicates: Any
-    knowledge_truncation: str
-    knowledge_label: int
-    return_knowledge_mask: bool = False
-    return_source_index: bool = False
-    word_labels: Any = None
-    padding_label: int = NO_LABEL
-
-
-class KBertTokenizer(BertTokenizer):
+class KBertTokenizer(KBertRestoring, BertTokenizer):
     """A BERT tokenizer with a knowledge graph.
 
     Args:
@@ -148,10 +130,10 @@ class KBertTokenizer(BertTokenizer):
         knowledge_graph_sha256: Any = SAVED,
         **kwargs: Any,
     ):
-        _check_choice("granularity", granularity, GRANULARITIES)
-        _check_choice("knowledge_truncation", knowledge_truncation, KNOWLEDGE_TRUNCATIONS)
+        check_choice("granularity", granularity, GRANULARITIES)
+        check_choice("knowledge_truncation", knowledge_truncation, KNOWLEDGE_TRUNCATIONS)
         if reference is not None:
-            _check_choice("reference", reference, REFERENCES)
+            check_choice("reference", reference, REFERENCES)
             granularity = "char"
         if pkuseg_compat is None:
             pkuseg_compat = reference is not None
@@ -161,8 +143,8 @@ class KBertTokenizer(BertTokenizer):
             raise ValueError(f"`max_entities` must be 0 or more, got {max_entities!r}.")
         options = {
             "max_entities": max_entities,
-            "use_predicate": _listed(use_predicate),
-            "predicates": _listed(predicates),
+            "use_predicate": listed(use_predicate),
+            "predicates": listed(predicates),
             "granularity": granularity,
             "ignore_case": ignore_case,
             "whole_words": whole_words,
@@ -181,7 +163,7 @@ class KBertTokenizer(BertTokenizer):
         if reference == "ner":
             self._pad_token_type_id = 1
         self._caches: dict[Any, Any] = {}
-        self.kg = _load_graph(kg, knowledge_graph_file, knowledge_graph_sha256)
+        self.kg = load_graph(kg, knowledge_graph_file, knowledge_graph_sha256)
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but what is worked out again where it is needed."""
@@ -266,9 +248,9 @@ class KBertTokenizer(BertTokenizer):
             ValueError: an option is none of its values, `max_length` leaves no room, or labels do not fit words.
         """
         if knowledge_truncation is not None:
-            _check_choice("knowledge_truncation", knowledge_truncation, KNOWLEDGE_TRUNCATIONS)
+            check_choice("knowledge_truncation", knowledge_truncation, KNOWLEDGE_TRUNCATIONS)
         options = self._options(
-            kg=self.kg if kg is SAVED else _as_graph(kg),
+            kg=self.kg if kg is SAVED else as_graph(kg),
             max_entities=max_entities,
             use_predicate=frozen_predicates(use_predicate),
             predicates=frozen_predicates(predicates),
@@ -340,12 +322,12 @@ class KBertTokenizer(BertTokenizer):
             result = batch.inject(frame, limit)
 
         sizes = np.diff(result.bounds)
-        width = _width(sizes, padding, max_length, pad_to_multiple_of)
+        width = width_of(sizes, padding, max_length, pad_to_multiple_of)
         left = (padding_side or self.padding_side) == "left"
         last = (width or 1) - 1 if self.reference is not None else 0
         ones = np.ones(len(result.ids), dtype=np.int64)
         encodings = [
-            KBertEncoding(result, row, batch.source, self, rows[sample], sample, _margins(size, width, left))
+            KBertEncoding(result, row, batch.source, self, rows[sample], sample, margins(size, width, left))
             for row, (size, sample) in enumerate(zip(sizes.tolist(), batch.samples.tolist(), strict=True))
         ]
         names = self.model_input_names
@@ -367,7 +349,7 @@ class KBertTokenizer(BertTokenizer):
         if return_offsets_mapping:
             columns["offset_mapping"] = [encoding.offsets for encoding in encodings]
         if options.return_source_index:
-            columns["source_index"] = [_source_index(encoding, is_split_into_words) for encoding in encodings]
+            columns["source_index"] = [source_index(encoding, is_split_into_words) for encoding in encodings]
         if return_length:
             columns["length"] = [len(encoding) for encoding in encodings]
         if options.word_labels is not None:
@@ -379,9 +361,9 @@ class KBertTokenizer(BertTokenizer):
         nested = batched or return_overflowing_tokens
         return to_batch_encoding(columns, encodings, nested, return_tensors)
 
-    def _options(self, **given: Any) -> _Options:
+    def _options(self, **given: Any) -> CallOptions:
         """The options of a call: what it gives, else the tokenizer's."""
-        own = _Options(
+        own = CallOptions(
             kg=self.kg,
             max_entities=self.max_entities,
             use_predicate=frozen_predicates(self.use_predicate),
@@ -397,7 +379,7 @@ class KBertTokenizer(BertTokenizer):
                 raise ValueError(f"`{name}` must be set, got None. Set it, or pass add_special_tokens=False.")
         return self.cls_token_id, self.sep_token_id
 
-    def _batch(self, rows: Any, split: bool, options: _Options, split_tags: bool) -> Batch:
+    def _batch(self, rows: Any, split: bool, options: CallOptions, split_tags: bool) -> Batch:
         table, tags = None, []
         if self.granularity == "char":
             tags = [] if split_tags else list(dict.fromkeys(self.all_special_tokens))
@@ -417,7 +399,7 @@ class KBertTokenizer(BertTokenizer):
         return make_batch(rows, split, lexicon, store, encode, table, tag_ids)
 
     def _reference_batch(
-        self, rows: Any, split: bool, options: _Options, add_special_tokens: bool
+        self, rows: Any, split: bool, options: CallOptions, add_special_tokens: bool
     ) -> tuple[Batch, np.ndarray]:
         frame = (self.cls_token, self.sep_token) if add_special_tokens and self.reference != "ner" else ("", "")
         if self.reference == "ner" and any(row.second is not None for row in rows):
@@ -452,7 +434,7 @@ class KBertTokenizer(BertTokenizer):
             ),
         )
 
-    def _store(self, lexicon: Lexicon, options: _Options) -> BranchStore:
+    def _store(self, lexicon: Lexicon, options: CallOptions) -> BranchStore:
         lookup = LookupOptions(
             options.max_entities,
             options.use_predicate,
@@ -491,7 +473,7 @@ class KBertTokenizer(BertTokenizer):
         return -1 if char.isspace() else self._vocabulary().get(char, self.unk_token_id)
 
     def _labels(
-        self, encodings: list[KBertEncoding], rows: list[TextRow], options: _Options, batched: bool
+        self, encodings: list[KBertEncoding], rows: list[TextRow], options: CallOptions, batched: bool
     ) -> list[list[int]]:
         given = options.word_labels if batched else [options.word_labels]
         if len(given) != len(rows):
@@ -549,143 +531,6 @@ class KBertTokenizer(BertTokenizer):
             side = padding_side or self.padding_side
             result[name] = [*more, *values] if side == "left" else [*values, *more]
         return result
-
-    # ---- predictions to text ----
-
-    def restore(self, predictions: Any, encoding: BatchEncoding, missing: Any = None, sequence: int = 0) -> list[Any]:
-        """Bring predictions on tokens back to the original text; injected and special tokens have no say.
-
-        Args:
-            predictions: a class, or logits, for each token (padding included); for a batch one row each.
-            encoding: what the tokenizer returned.
-            missing: for words without a token (blanks, or cut off).
-            sequence: 0 or 1, the text of a pair.
-
-        Returns:
-            If the text came as words, a prediction for each word (that on its first piece); else a `RestoredToken`
-            (start, end, prediction) for each token of the text. For a batch, a list of these.
-
-        Raises:
-            ValueError: there are not as many predictions as tokens, or `encoding` is not the tokenizer's.
-        """
-        encodings, batched = _encodings_of(encoding)
-        restored = [
-            restore_row(row, one, one.num_words(sequence), missing, sequence)
-            for row, one in zip(rows_of(predictions, encodings, batched), encodings, strict=True)
-        ]
-        return restored if batched else restored[0]
-
-    def restore_entities(
-        self,
-        predictions: Any,
-        encoding: BatchEncoding,
-        id2label: Mapping[Any, str] | None = None,
-        sequence: int = 0,
-    ) -> list[Any]:
-        """Read entities off predicted tags.
-
-        Args:
-            predictions: as in `restore`; classes, logits, or tags.
-            encoding: as in `restore`.
-            id2label: names of classes, as in `model.config.id2label`; not needed for tags.
-            sequence: as in `restore`.
-
-        Returns:
-            A `RestoredEntity` (text, type, start, end) each, in characters or words of the original text; for a batch,
-            a list of these lists.
-
-        Raises:
-            ValueError: as `restore`, or a class has no name.
-        """
-        encodings, batched = _encodings_of(encoding)
-        restored = self.restore(predictions, encoding, sequence=sequence)
-        found = []
-        for row, one in zip(restored if batched else [restored], encodings, strict=True):
-            is_token = [isinstance(value, RestoredToken) for value in row]
-            tags = [
-                named(value.prediction if token else value, id2label)
-                for value, token in zip(row, is_token, strict=True)
-            ]
-            entities = []
-            for kind, begin, end in tag_spans(tags):
-                if any(is_token):
-                    begin, end = row[begin].start, row[end - 1].end
-                entities.append(RestoredEntity(one.excerpt(sequence, begin, end), kind, begin, end))
-            found.append(entities)
-        return found if batched else found[0]
-
-
-def _check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise ValueError(f"`{name}` must be one of {', '.join(choices)}, got {value!r}.")
-
-
-def _listed(value: Any) -> Any:
-    value = frozen_predicates(value)
-    return sorted(value) if isinstance(value, frozenset) else value
-
-
-def _as_graph(kg: Any) -> KnowledgeGraph | None:
-    """A graph, or what one is read from.
-
-    Graphs are told by what they can do, because a checkpoint's copy of the class is another class.
-    """
-    if kg is None or hasattr(kg, "lookup"):
-        return kg
-    if isinstance(kg, str | os.PathLike):
-        return KnowledgeGraph.from_files(kg)
-    if isinstance(kg, list | tuple):
-        return KnowledgeGraph.from_files(*kg)
-    raise TypeError(
-        f"`kg` must be a `KnowledgeGraph`, a path or paths of triple files, or None, got {type(kg).__name__}. Make "
-        "one with `KnowledgeGraph.from_dict` or `.from_triples`."
-    )
-
-
-def _load_graph(kg: Any, file: str | None, sha256: Any) -> KnowledgeGraph | None:
-    if kg is not SAVED:
-        return _as_graph(kg)
-    if sha256 is None or (sha256 is SAVED and file is None):
-        return None
-    if file is None or not os.path.isfile(file):
-        raise ValueError(
-            f"`{KNOWLEDGE_GRAPH_FILE}` must be beside tokenizer_config.json, which names its sha256 {sha256}; it is "
-            "missing. Restore it, pass the graph as `kg`, or pass kg=None for a tokenizer without knowledge."
-        )
-    return KnowledgeGraph.from_file(file, sha256=None if sha256 is SAVED else sha256)
-
-
-def _width(sizes: np.ndarray, padding: str, max_length: int | None, multiple: int | None) -> int | None:
-    if padding == "do_not_pad":
-        return None
-    longest = int(sizes.max()) if len(sizes) else 0
-    width = max_length or longest if padding == "max_length" else longest
-    return -(-width // multiple) * multiple if multiple else width
-
-
-def _margins(size: int, width: int | None, left: bool) -> tuple[int, int]:
-    if width is None:
-        return 0, 0
-    missing = max(width - size, 0)  # longer rows stay as they are, as upstream
-    return (missing, 0) if left else (0, missing)
-
-
-def _source_index(encoding: KBertEncoding, split: bool) -> list[int]:
-    if split:
-        return [-1 if word is None else word for word in encoding.word_ids]
-    return [
-        -1 if sequence is None else begin
-        for (begin, _), sequence in zip(encoding.offsets, encoding.sequence_ids, strict=True)
-    ]
-
-
-def _encodings_of(encoding: Any) -> tuple[list[KBertEncoding], bool]:
-    encodings = getattr(encoding, "encodings", None)
-    if not encodings or not hasattr(encodings[0], "sample"):
-        raise ValueError("`encoding` must be what this tokenizer returned, got no record of where tokens come from.")
-    first = encoding["input_ids"]
-    batched = not (isinstance(first, list) and first and isinstance(first[0], int))
-    return list(encodings), batched
 
 
 __all__ = ["KBertTokenizer", "KnowledgeGraph"]
