@@ -19,7 +19,7 @@ COMMANDS = {
     "finetune-seq2seq": "fine-tune a model on pairs of texts, and score what it writes",
     "convert": "turn an original checkpoint into a folder that is ready for the Hub",
     "verify": "load a checkpoint where this package is not installed and compare its outputs",
-    "show": "draw the attention masks of a family",
+    "show": "draw the attention masks of a family, or what a knowledge graph injects into a text",
     "systems": "list the systems of this package and what they are made of",
 }
 # These read their own command line, from the raw arguments.

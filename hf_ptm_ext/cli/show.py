@@ -1,4 +1,8 @@
-"""`hf-ptm-ext show masks unilm`: a picture of UniLM's attention modes, in the terminal and as PNG."""
+"""`hf-ptm-ext show`: pictures in the terminal and as PNG.
+
+show masks unilm               UniLM's attention modes
+show knowledge TEXT --kg FILE  what a graph injects into a text (see `show_knowledge`)
+"""
 
 import argparse
 from pathlib import Path
@@ -6,6 +10,7 @@ from typing import Any
 
 from . import COMMANDS
 
+FAMILIES = ("unilm",)
 MODES = {"bidirectional": 0, "left-to-right": 1, "right-to-left": 2, "seq2seq": 3}
 TOKENS = ("[CLS]", "s1", "s2", "s3", "[SEP]", "t1", "t2", "[SEP]")
 SOURCE_LENGTH = 5
@@ -22,15 +27,22 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         Its parser.
     """
     parser = subparsers.add_parser("show", help=COMMANDS["show"], description=COMMANDS["show"])
-    parser.add_argument("what", choices=("masks",), help="what is shown")
-    parser.add_argument("family", choices=("unilm",), help="the family")
-    parser.add_argument("--mode", choices=tuple(MODES), help="one mode only (default: all four)")
+    parser.add_argument("what", choices=("masks", "knowledge"), help="what is shown")
+    parser.add_argument("subject", nargs="?", help="masks: unilm; knowledge: a text, or none to count the graph")
     parser.add_argument("--png", type=Path, help="also write this picture (needs the extra viz)")
+    parser.add_argument("--mode", choices=tuple(MODES), help="masks: one mode only (default: all four)")
+    parser.add_argument("--kg", nargs="+", metavar="FILE", help="knowledge: triple files, or a saved graph")
+    parser.add_argument("--tokenizer", help="knowledge: whose tokens (default: one that knows every word)")
+    parser.add_argument("--max_entities", type=int, default=2, help="knowledge: objects of a word (default: 2)")
+    parser.add_argument("--use_predicate", action="store_true", help="knowledge: write predicates before objects")
+    parser.add_argument(
+        "--granularity", choices=("wordpiece", "char"), default="wordpiece", help="knowledge: what a token is"
+    )
     return parser
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the masks and, if asked, write the picture.
+    """Print what was asked for and, if asked, write the picture.
 
     Args:
         arguments: the parsed command line.
@@ -40,7 +52,14 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises:
         ImportError: `--png` without matplotlib.
+        ValueError: there is nothing of this name to show.
     """
+    if arguments.what == "knowledge":
+        from .show_knowledge import run as show_knowledge
+
+        return show_knowledge(arguments)
+    if arguments.subject not in FAMILIES:
+        raise ValueError(f"`show masks` must name one of {', '.join(FAMILIES)}, got {arguments.subject}.")
     masks = {name: mask_of(name) for name in ([arguments.mode] if arguments.mode else MODES)}
     for name, mask in masks.items():
         print(f"\n{name}: a row is a query, {SEEN} is a key that it sees")

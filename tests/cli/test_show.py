@@ -1,4 +1,4 @@
-"""`hf-ptm-ext show masks unilm` draws what the model uses."""
+"""`hf-ptm-ext show` draws what the models use."""
 
 import pytest
 
@@ -23,3 +23,60 @@ def test_the_picture_is_written(tmp_path):
     pytest.importorskip("matplotlib")
     assert main(["show", "masks", "unilm", "--png", str(tmp_path / "masks.png")]) == 0
     assert (tmp_path / "masks.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_other_families_have_no_modes(capsys):
+    assert main(["show", "masks", "spanbert"]) == 2
+    assert "unilm" in capsys.readouterr().err
+
+
+@pytest.fixture
+def graph(tmp_path):
+    path = tmp_path / "graph.spo"
+    path.write_text("北京\t是\t首都\n北京\t有\t故宫\nTim Cook\tCEO of\tApple\none field\n", encoding="utf-8")
+    return path
+
+
+def test_a_text_with_knowledge_is_a_tree_and_a_matrix(graph, capsys):
+    assert main(["show", "knowledge", "Tim Cook在北京", "--kg", str(graph)]) == 0
+    lines = capsys.readouterr().out.split("\n")
+    assert [line.split("    ")[-1] for line in lines[:7]] == [
+        "[CLS]", "Tim Cook", "└── Apple", "在", "北 京", "├── 首 都", "└── 故 宫",
+    ]  # fmt: skip
+    matrix = {line.split()[-1]: line.split()[:-1] for line in lines if "·" in line}
+    assert "".join(matrix["Apple"]) == "·■■■········", "Apple sees both words of Tim Cook and itself"
+    assert "".join(matrix["宫"]) == "·····■■··■■·", "the word and the own branch, not the other one"
+    assert "".join(matrix["在"]) == "■■■·■■■····■", "the text, and no branch"
+
+
+def test_options_and_own_tokenizers(graph, capsys, tmp_path):
+    from hf_ptm_ext import KBertTokenizer, KnowledgeGraph
+
+    assert main(["show", "knowledge", "北京", "--kg", str(graph), "--use_predicate", "--max_entities", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert "└── 是 首 都" in printed
+    assert "故" not in printed
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "北", "京"]
+    KBertTokenizer({word: n for n, word in enumerate(words)}, kg=KnowledgeGraph.from_files(graph)).save_pretrained(
+        tmp_path
+    )
+    assert main(["show", "knowledge", "北京", "--tokenizer", str(tmp_path), "--granularity", "char"]) == 0
+    assert "├── [UNK] [UNK]" in capsys.readouterr().out
+
+
+def test_a_graph_is_counted(graph, capsys):
+    assert main(["show", "knowledge", "--kg", str(graph)]) == 0
+    printed = capsys.readouterr().out
+    assert "4 lines, 3 kept, 0 duplicates, 1 malformed (line 4: 1 field), 0 empty" in printed
+    assert "3 triples of 2 subjects, 3 predicates" in printed
+
+
+def test_knowledge_needs_a_graph(capsys):
+    assert main(["show", "knowledge", "北京"]) == 2
+    assert "`--kg`" in capsys.readouterr().err
+
+
+def test_the_tree_is_written_as_a_picture(graph, tmp_path):
+    pytest.importorskip("matplotlib")
+    assert main(["show", "knowledge", "在北京", "--kg", str(graph), "--png", str(tmp_path / "tree.png")]) == 0
+    assert (tmp_path / "tree.png").read_bytes()[:4] == b"\x89PNG"

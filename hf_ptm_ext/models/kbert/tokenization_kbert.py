@@ -38,6 +38,7 @@ from .batch_kbert import (
     width_of,
 )
 from .encoding_kbert import KBertEncoding
+from .explanation_kbert import sentence_tree
 from .knowledge_graph_kbert import KNOWLEDGE_GRAPH_FILE, KnowledgeGraph
 from .lexicon_kbert import BranchStore, Lexicon, LookupOptions, frozen_predicates
 from .options_kbert import (
@@ -498,6 +499,20 @@ class KBertTokenizer(KBertRestoring, BertTokenizer):
         """Positions are what a model has a table of; a row may have more tokens."""
         if len(positions):
             self._eventual_warn_about_too_long_sequence(range(int(positions.max()) + 1), max_length, True)
+
+    def explain(self, text: Any, text_pair: Any = None, **kwargs: Any) -> str:
+        """Draw the sentence tree of one text, to see what is injected where.
+
+        Args:
+            text: as in the call, one text.
+            text_pair: as in the call.
+            kwargs: as in the call.
+
+        Returns:
+            A line for each word with knowledge and for the text between, with positions; branches below their word.
+        """
+        row = self(text, text_pair, **kwargs)
+        return sentence_tree(row.tokens(), row["position_ids"], row["word_index"], row["branch_id"])
 
     # ---- padding ----
 

@@ -137,6 +137,19 @@ def test_no_knowledge_inside_a_piece_or_a_tag():
     assert tokens(tokenizer, "人 [SEP] カナ") == "[CLS] 人 [SEP] [UNK] [SEP]"
 
 
+def test_a_text_is_explained(tokenizer):
+    assert tokenizer.explain("人在北京US, 人").split("\n") == [
+        "0-2    [CLS] 人 在",
+        "3-4    北 京",
+        "5-6    ├── 首 都",
+        "5-6    └── 古 城",
+        "5-6    u ##s",
+        "  7    └── city",
+        "7-9    , 人 [SEP]",
+    ]
+    assert tokenizer.explain("人", padding="max_length", max_length=9, truncation=True) == "0-2    [CLS] 人 [SEP]"
+
+
 # ---- exactly BERT without knowledge ----
 
 TEXTS = st.text("高血压病 NYneworkst,'ér[SEP]\n", max_size=24)

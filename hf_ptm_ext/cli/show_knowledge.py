@@ -1,0 +1,205 @@
+"""`hf-ptm-ext show knowledge TEXT --kg FILE`: what a graph injects into a text, as a tree and as a matrix."""
+
+import argparse
+import warnings
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+SEEN, HIDDEN = "■", "·"
+# The first of these that is installed draws Chinese, Japanese and Korean.
+FONTS = (
+    "Noto Sans CJK SC",
+    "Noto Sans SC",
+    "Source Han Sans SC",
+    "WenQuanYi Zen Hei",
+    "WenQuanYi Micro Hei",
+    "Microsoft YaHei",
+    "PingFang SC",
+    "SimHei",
+    "Arial Unicode MS",
+)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the tree and the visible matrix, or the counts of the graph, and write the picture if asked to.
+
+    Args:
+        arguments: the parsed command line.
+
+    Returns:
+        0.
+
+    Raises:
+        ImportError: `--png` without matplotlib.
+        ValueError: there is no graph.
+    """
+    from ..models.kbert.knowledge_graph_kbert import KnowledgeGraph
+
+    if not arguments.kg and not arguments.tokenizer:
+        raise ValueError("`--kg` must name at least one triple file, or `--tokenizer` a tokenizer with a graph.")
+    graph = KnowledgeGraph.from_files(*arguments.kg) if arguments.kg else None
+    if arguments.subject is None:
+        if graph is None:
+            raise ValueError("`--kg` must name the triple files to count, or give a text to show.")
+        print_counts(graph)
+        return 0
+    tokenizer = tokenizer_for(arguments, graph)
+    row = tokenizer(arguments.subject, max_entities=arguments.max_entities, use_predicate=arguments.use_predicate)
+    columns = [row.tokens(), row["position_ids"], row["word_index"], row["branch_id"]]
+    print(
+        tokenizer.explain(
+            arguments.subject, max_entities=arguments.max_entities, use_predicate=arguments.use_predicate
+        )
+    )
+    matrix = matrix_of(row["word_index"], row["branch_id"])
+    print(f"\na row is a token that looks, {SEEN} is a token that it sees")
+    print(
+        "\n".join(
+            " ".join(SEEN if seen else HIDDEN for seen in line) + f"  {token}"
+            for token, line in zip(columns[0], matrix, strict=True)
+        )
+    )
+    if arguments.png is not None:
+        write_picture(*columns, matrix, arguments.png)
+        print(f"\nwrote {arguments.png}")
+    return 0
+
+
+def print_counts(graph: Any) -> None:
+    """Print what is in a graph and what the readers found in its files.
+
+    Args:
+        graph: the graph.
+    """
+    for report in graph.reports:
+        print(report)
+    print(f"{len(graph)} triples of {len(graph.subjects)} subjects, {len(graph.predicates)} predicates")
+
+
+def tokenizer_for(arguments: argparse.Namespace, graph: Any) -> Any:
+    """The tokenizer that was named, or one that knows every word that is needed.
+
+    Args:
+        arguments: the parsed command line.
+        graph: the graph, or `None` for the tokenizer's own.
+
+    Returns:
+        A K-BERT tokenizer.
+    """
+    from ..models.kbert.tokenization_kbert import KBertTokenizer
+
+    options: dict[str, Any] = {"granularity": arguments.granularity}
+    if graph is not None:
+        options["kg"] = graph
+    if arguments.tokenizer:
+        return KBertTokenizer.from_pretrained(arguments.tokenizer, **options)
+    from tokenizers.pre_tokenizers import BertPreTokenizer
+
+    from ..models.kbert.lexicon_kbert import Lexicon
+
+    lexicon = Lexicon(graph)
+    words = [lexicon.names[number] for _, _, number in lexicon.find([arguments.subject])[0]]
+    texts = [arguments.subject, *(text for word in words for text in graph.lookup(word, use_predicate=True))]
+    plain = KBertTokenizer({}, do_lower_case=False, kg=None)
+    pieces: dict[str, None] = dict.fromkeys(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"))
+    for text in texts:
+        normalized = plain.backend_tokenizer.normalizer.normalize_str(text)
+        pieces.update(dict.fromkeys(piece for piece, _ in BertPreTokenizer().pre_tokenize_str(normalized)))
+        pieces.update(dict.fromkeys(normalized))
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    return KBertTokenizer(vocabulary, do_lower_case=False, **options)
+
+
+def matrix_of(words: list[int], branches: list[int]) -> list[list[bool]]:
+    """Who sees whom.
+
+    Args:
+        words: `word_index`.
+        branches: `branch_id`.
+
+    Returns:
+        Query by key.
+    """
+    import torch
+
+    from ..models.kbert.visibility_kbert import kbert_visible_matrix
+
+    return kbert_visible_matrix(torch.tensor([words]), torch.tensor([branches]))[0].tolist()
+
+
+def write_picture(
+    tokens: list[str], positions: list[int], words: list[int], branches: list[int], matrix: Any, path: Path
+) -> None:
+    """Draw the tree, by position and branch, above the heat map of the matrix.
+
+    Args:
+        tokens: their texts.
+        positions: `position_ids`.
+        words: `word_index`.
+        branches: `branch_id`.
+        matrix: query by key.
+        path: the picture.
+
+    Raises:
+        ImportError: matplotlib is missing.
+    """
+    try:
+        from matplotlib import font_manager, rc_context
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("The picture needs matplotlib: pip install hf-ptm-ext[viz]") from error
+    from ..models.kbert.explanation_kbert import words_of
+
+    installed = {font.name for font in font_manager.fontManager.ttflist}
+    family = [*(name for name in FONTS if name in installed), "DejaVu Sans"]
+    if len(family) == 1 and not "".join(tokens).isascii():
+        print(
+            "no font with Chinese characters is installed (Noto Sans CJK, ...): the picture has boxes in their place"
+        )
+    groups = words_of(words, branches)
+    depth = max((len(hanging) for _, hanging in groups), default=0)
+    size = max(4.0, 0.42 * (max(positions) + 1))
+    with rc_context({"font.family": family}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*Glyph.*")
+        figure = Figure(figsize=(size, 1 + 0.45 * (depth + 1) + size), layout="constrained")
+        FigureCanvasAgg(figure)
+        tree, heat = figure.subplots(2, 1, height_ratios=[0.6 + 0.45 * (depth + 1), size])
+        tree.set_xlim(-1, max(positions) + 1)
+        tree.set_ylim(-depth - 0.7, 0.7)
+        tree.axis("off")
+        trunk = [place for own, _ in groups for place in own]
+        tree.plot([positions[trunk[0]], positions[trunk[-1]]], [0, 0], color="0.85", zorder=0)
+        for own, hanging in groups:
+            for level, branch in enumerate(hanging.values(), start=1):
+                places = [own[-1], *branch]
+                for one, other in pairwise(places):
+                    height = 0 if one == own[-1] else -level
+                    tree.plot(
+                        [positions[one], positions[other]], [height, -level], color="tab:orange", lw=0.8, zorder=0
+                    )
+                for place in branch:
+                    box(tree, positions[place], -level, tokens[place], "moccasin")
+        for own, hanging in groups:
+            for place in own:
+                box(tree, positions[place], 0, tokens[place], "lightsteelblue" if hanging else "whitesmoke")
+        heat.imshow(matrix, cmap="Blues", vmin=0, vmax=1.4)
+        heat.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=7)
+        heat.set_yticks(range(len(tokens)), tokens, fontsize=7)
+        figure.savefig(path, dpi=140)
+
+
+def box(axes: Any, x: float, y: float, text: str, color: str) -> None:
+    """Write a token at its place in the tree.
+
+    Args:
+        axes: what is drawn on.
+        x: position.
+        y: 0 on the trunk, below for branches.
+        text: the token.
+        color: of the box.
+    """
+    axes.text(
+        x, y, text, ha="center", va="center", fontsize=8, bbox={"boxstyle": "round,pad=0.25", "fc": color, "ec": "0.6"}
+    )
