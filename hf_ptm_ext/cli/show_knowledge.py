@@ -159,7 +159,10 @@ def write_picture(
             "no font with Chinese characters is installed (Noto Sans CJK, ...): the picture has boxes in their place"
         )
     groups = words_of(words, branches)
-    depth = max((len(hanging) for _, hanging in groups), default=0)
+    levels = levels_of(
+        [[(positions[branch[0]], positions[branch[-1]]) for branch in hanging.values()] for _, hanging in groups]
+    )
+    depth = max((level for of_word in levels for level in of_word), default=0)
     size = max(4.0, 0.42 * (max(positions) + 1))
     with rc_context({"font.family": family}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*Glyph.*")
@@ -171,8 +174,8 @@ def write_picture(
         tree.axis("off")
         trunk = [place for own, _ in groups for place in own]
         tree.plot([positions[trunk[0]], positions[trunk[-1]]], [0, 0], color="0.85", zorder=0)
-        for own, hanging in groups:
-            for level, branch in enumerate(hanging.values(), start=1):
+        for (own, hanging), of_word in zip(groups, levels, strict=True):
+            for level, branch in zip(of_word, hanging.values(), strict=True):
                 places = [own[-1], *branch]
                 for one, other in pairwise(places):
                     height = 0 if one == own[-1] else -level
@@ -188,6 +191,30 @@ def write_picture(
         heat.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=7)
         heat.set_yticks(range(len(tokens)), tokens, fontsize=7)
         figure.savefig(path, dpi=140)
+
+
+def levels_of(spans: list[list[tuple[int, int]]]) -> list[list[int]]:
+    """How far below the trunk each branch is drawn, so that none lies on another.
+
+    Args:
+        spans: first and last position of each branch of each word, from left to right.
+
+    Returns:
+        A level from 1 for each.
+
+    Example:
+        >>> levels_of([[(2, 4), (2, 2)], [(3, 5)], [(6, 7)]])
+        [[1, 2], [2], [1]]
+    """
+    ends: list[int] = []
+    levels = []
+    for of_word in spans:
+        levels.append([])
+        for first, last in of_word:
+            level = next((level for level, end in enumerate(ends) if end < first), len(ends))
+            ends[level : level + 1] = [last]
+            levels[-1].append(level + 1)
+    return levels
 
 
 def box(axes: Any, x: float, y: float, text: str, color: str) -> None:

@@ -4,6 +4,7 @@ import json
 import pickle
 import sys
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -13,9 +14,11 @@ from transformers import (
     BertTokenizer,
     DataCollatorForTokenClassification,
     DataCollatorWithPadding,
+    Trainer,
+    TrainingArguments,
 )
 
-from hf_ptm_ext import KBertTokenizer, KnowledgeGraph
+from hf_ptm_ext import KBertConfig, KBertForSequenceClassification, KBertTokenizer, KnowledgeGraph
 from hf_ptm_ext.models.kbert.restoration_kbert import RestoredEntity, RestoredToken, tag_spans
 
 WORDS = [
@@ -436,6 +439,39 @@ def test_the_reference_pads_with_its_last_position(graph):
     padded = tokenizer.pad([tokenizer("人"), tokenizer("人人人")])
     assert padded["position_ids"][0] == [0, 1, 3, 3]
     assert padded["token_type_ids"][0] == [1, 1, 0, 0]
+
+
+def test_a_plain_trainer_hands_every_column_to_the_model(tokenizer, tmp_path):
+    """Trainer drops columns that no `forward` names: without `branch_id` knowledge would be read as text."""
+    torch.manual_seed(0)
+    config = KBertConfig(
+        vocab_size=len(VOCAB), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
+        max_position_embeddings=64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.3,
+    )  # fmt: skip
+    model = KBertForSequenceClassification(config)
+    texts = ["北京人", "在New York", "人", "US", "高血压病人", "art", "the New York Times", "北京在人"]
+    rows = datasets.Dataset.from_dict({**tokenizer(texts), "labels": [0, 1] * 4})
+    seen = []
+
+    def spy(features):
+        seen.append(set(features[0]))
+        return DataCollatorWithPadding(tokenizer)(features)
+
+    arguments = TrainingArguments(
+        str(tmp_path), max_steps=1, per_device_train_batch_size=8, learning_rate=0.0, report_to=[], save_strategy="no",
+        logging_steps=1, use_cpu=True, train_sampling_strategy="sequential",
+    )  # fmt: skip
+    trainer = Trainer(model, arguments, train_dataset=rows, data_collator=spy, processing_class=tokenizer)
+    loss = trainer.train().training_loss
+    columns = {"input_ids", "attention_mask", "token_type_ids", "position_ids", "word_index", "branch_id", "labels"}
+    assert seen[0] == columns
+    batch = DataCollatorWithPadding(tokenizer)([rows[row] for row in range(8)])
+    with torch.no_grad():
+        expected = model(**batch).loss.item()
+        batch.pop("branch_id"), batch.pop("word_index")
+        as_text = model(**batch).loss.item()
+    assert loss == pytest.approx(expected, abs=1e-6)
+    assert loss != pytest.approx(as_text, abs=1e-4)
 
 
 # ---- words with labels, and back ----
