@@ -28,6 +28,7 @@ _COLLATORS = (
     "DataCollatorForUniLMPreTraining",
     "DataCollatorForUniLMSeq2Seq",
     "DataCollatorForWholeWordMasking",
+    "DataCollatorWithNgrams",
 )
 _FUNCTIONS = {
     "kbert_visible_matrix": "hf_ptm_ext.models.kbert.visibility_kbert",

@@ -139,6 +139,21 @@ FAMILIES = (
             "AutoModelForMultipleChoice": "NezhaForMultipleChoice",
         },
     ),
+    Family(
+        model_type="zen",
+        config="ZenConfig",
+        models={
+            "AutoModel": "ZenModel",
+            "AutoModelForPreTraining": "ZenForPreTraining",
+            "AutoModelForMaskedLM": "ZenForMaskedLM",
+            "AutoModelForNextSentencePrediction": "ZenForNextSentencePrediction",
+            "AutoModelForSequenceClassification": "ZenForSequenceClassification",
+            "AutoModelForTokenClassification": "ZenForTokenClassification",
+            "AutoModelForQuestionAnswering": "ZenForQuestionAnswering",
+            "AutoModelForMultipleChoice": "ZenForMultipleChoice",
+        },
+        tokenizer="ZenTokenizer",
+    ),
 )
 
 AUTO = "transformers.models.auto"

@@ -117,6 +117,16 @@ SYSTEMS = (
         link="https://arxiv.org/abs/1909.00204",
     ),
     System(
+        name="ZEN",
+        family="zen",
+        models=("hf_ptm_ext.ZenForPreTraining",),
+        collators=(f"{_COLLATORS}.DataCollatorWithNgrams",),
+        objectives=("mlm", "nsp"),
+        trainers=(_TRAINER,),
+        paper="ZEN: Pre-training Chinese Text Encoder Enhanced by N-gram Representations",
+        link="https://arxiv.org/abs/1911.00720",
+    ),
+    System(
         name="BERT masked language model",
         family=None,
         models=(),

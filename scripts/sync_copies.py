@@ -19,9 +19,23 @@ ROOT = Path(__file__).resolve().parents[1]
 MODELS = ROOT / "hf_ptm_ext" / "models"
 # canonical file stem -> families that carry it, with their class prefixes
 COPIES = {
-    "encoder": {"spanbert": "SpanBert", "unilm": "UniLM", "ernie_thu": "ErnieThu", "kbert": "KBert", "nezha": "Nezha"},
-    "heads": {"spanbert": "SpanBert", "unilm": "UniLM", "ernie_thu": "ErnieThu", "kbert": "KBert", "nezha": "Nezha"},
-    "inputs": {"spanbert": "SpanBert", "ernie_thu": "ErnieThu", "kbert": "KBert"},
+    "encoder": {
+        "spanbert": "SpanBert",
+        "unilm": "UniLM",
+        "ernie_thu": "ErnieThu",
+        "kbert": "KBert",
+        "nezha": "Nezha",
+        "zen": "Zen",
+    },
+    "heads": {
+        "spanbert": "SpanBert",
+        "unilm": "UniLM",
+        "ernie_thu": "ErnieThu",
+        "kbert": "KBert",
+        "nezha": "Nezha",
+        "zen": "Zen",
+    },
+    "inputs": {"spanbert": "SpanBert", "ernie_thu": "ErnieThu", "kbert": "KBert", "zen": "Zen"},
     "loading": {
         "spanbert": "SpanBert",
         "unilm": "UniLM",
@@ -30,9 +44,10 @@ COPIES = {
         "ernie_thu": "ErnieThu",
         "kbert": "KBert",
         "nezha": "Nezha",
+        "zen": "Zen",
     },
     "matcher": {"ernie_thu": "ErnieThu", "kbert": "KBert"},
-    "pretraining": {"nezha": "Nezha"},
+    "pretraining": {"nezha": "Nezha", "zen": "Zen"},
 }
 # For families with a block of their own, parts of a canonical file:
 # stem of the copy -> canonical file stem, its top-level names in order, docstring, families.

@@ -17,6 +17,7 @@ FAMILIES = {
     "nezha": "hf_ptm_ext.conversion.nezha",
     "spanbert": "hf_ptm_ext.conversion.spanbert",
     "unilm": "hf_ptm_ext.conversion.unilm",
+    "zen": "hf_ptm_ext.conversion.zen",
 }
 CONFIG_NAMES = ("config.json", "bert_config.json", "ernie_config.json")
 # End of a class name -> task of the Hub; other classes fill masks.
@@ -164,11 +165,24 @@ def _tokenizer(
     cased = arguments.cased or (not arguments.uncased and seen)
     config.pad_token_id = vocab["[PAD]"]
     make = getattr(module, "wordpiece_tokenizer", _bert_tokenizer)  # a family may set its up in its own way
+    more = _tokenizer_files(module, arguments.source)
 
     def write_bert(folder: Path) -> None:
-        make(vocab, config, not cased).save_pretrained(folder)
+        make(vocab, config, not cased, **more).save_pretrained(folder)
 
-    return write_bert, [f"{vocab_file}, {'cased' if cased else 'lower case'}"]
+    read = [f"{vocab_file}, {'cased' if cased else 'lower case'}", *(str(path) for path in more.values())]
+    return write_bert, read
+
+
+def _tokenizer_files(module: Any, source: Path) -> dict[str, Path]:
+    """Files that the family's tokenizer needs beside the vocabulary, by argument."""
+    files = {}
+    for argument, name in getattr(module, "TOKENIZER_FILES", {}).items():
+        path = _beside(source, (name,))
+        if path is None:
+            raise ValueError(f"{name} must be beside {source}: the tokenizer needs it. Copy it there.")
+        files[argument] = path
+    return files
 
 
 def _bert_tokenizer(vocab: dict[str, int], config: Any, do_lower_case: bool) -> Any:

@@ -9,6 +9,7 @@ from .entity_replacement import DataCollatorForEntityReplacement
 from .knowledge_embedding import DataCollatorForKnowledgeEmbedding
 from .masked_lm import DataCollatorForMaskedLanguageModeling
 from .mass import MASS_VARIANTS, DataCollatorForMassPreTraining
+from .ngrams import DataCollatorWithNgrams
 from .span import DataCollatorForSpanMasking
 from .span_corruption import DataCollatorForSpanCorruption
 from .text_infilling import DataCollatorForTextInfilling
@@ -34,6 +35,7 @@ __all__ = [
     "DataCollatorForUniLMPreTraining",
     "DataCollatorForUniLMSeq2Seq",
     "DataCollatorForWholeWordMasking",
+    "DataCollatorWithNgrams",
     "DenoisingCollator",
     "EntityCatalogue",
     "MaskingCollator",

@@ -106,9 +106,11 @@ def finish_folder(folder: str | Path) -> list[str]:
     config = read_config(folder)
     family = config.get("model_type")
     if family in families():
-        # Without a processor's own file nothing in the folder names its code, and saving the model again drops it.
-        processes = (folder / "processor_config.json").is_file()
-        for path in code_files(family, [kind for kind in ENTRY_FILES if kind != "processing" or processes]):
+        # Without the file of a tokenizer or a processor nothing names its code, and saving the model again drops it.
+        files = {"tokenization": "tokenizer_config.json", "processing": "processor_config.json"}
+        for path in code_files(
+            family, [kind for kind in ENTRY_FILES if kind not in files or (folder / files[kind]).is_file()]
+        ):
             shutil.copyfile(path, folder / path.name)
         if (MODELS / family / f"beam_search_{family}.py").is_file():
             search = importlib.import_module(f"hf_ptm_ext.models.{family}.beam_search_{family}")

@@ -81,6 +81,10 @@ def seeded_inputs(model: Any) -> dict[str, Any]:
         branches = torch.zeros(shape, dtype=torch.long)
         branches[..., 2:4] = 1
         inputs |= {"branch_id": branches, "word_index": (branches == 0).long().cumsum(-1) - 1}
+    if "ngram_ids" in names:
+        places = torch.tensor([1, 1, 3]).expand(2, *choices, 3)
+        inputs |= {"ngram_positions": places, "ngram_lengths": torch.tensor([2, 4, 2]).expand_as(places)}
+        inputs["ngram_ids"] = torch.randint(config.word_vocab_size, places.shape, generator=generator)
     if "span_boundaries" in names:
         inputs["span_boundaries"] = torch.tensor([[[1, shape[-1] // 2]], [[0, 2]]])
     return inputs
