@@ -7,6 +7,7 @@ from typing import Any
 
 from ..hub.model_card import check_card_fields
 from ..trainers import ResumableTrainer
+from .checkpoint_names import check_names
 from .finetune_arguments import (
     FinetuneArguments,
     FinetuneModelArguments,
@@ -68,6 +69,7 @@ def finetune(
     Raises:
         ValueError: data, model and knowledge do not fit each other, or the output folder has files.
     """
+    check_names(model_args)
     examples, task = read_splits(data_args)
     check_card_fields(data_args.language, model_args.license or "unknown", pipeline_tag=task.pipeline_tag)
     configure_logging(training_args)

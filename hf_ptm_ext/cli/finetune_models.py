@@ -8,6 +8,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoTokenizer
 
+from .checkpoint_names import load_tokenizer
 from .finetune_arguments import FinetuneModelArguments, KnowledgeGraphArguments
 
 WITH, WITHOUT, TEXT_ONLY = "with kg", "kg=None", "fine-tuned"
@@ -28,6 +29,7 @@ class Encoder:
 
     def __init__(self, task: Any, model_args: FinetuneModelArguments, knowledge_args: KnowledgeGraphArguments):
         self.task, self.name, self.knowledge = task, model_args.model_name_or_path, knowledge_args
+        self.arguments = model_args
         self.source = {"revision": model_args.model_revision, "trust_remote_code": model_args.trust_remote_code}
         model_type = AutoConfig.from_pretrained(self.name, **self.source).model_type
         if knowledge_args.kg and model_type not in READ_AS_KBERT:
@@ -39,10 +41,7 @@ class Encoder:
     @cached_property
     def tokenizer(self) -> Any:
         """The tokenizer, with its graph if there is one."""
-        if self.knowledge.kg:
-            tokenizer = self._knowledge_tokenizer()
-        else:
-            tokenizer = AutoTokenizer.from_pretrained(self.name, **self.source)
+        tokenizer = self._knowledge_tokenizer() if self.knowledge.kg else load_tokenizer(self.arguments)
         if self.task.name != "tagging":
             return tokenizer
         if not tokenizer.is_fast:

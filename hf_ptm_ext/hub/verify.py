@@ -34,6 +34,7 @@ TOKENIZER_FILES = ("tokenizer_config.json", "tokenizer.json", "vocab.txt")
 DOWNLOADED = ("*.json", "*.py", "*.safetensors", "*.bin", "*.txt", "*.model", "*.md")
 TOLERANCE = 1e-5
 AS_INSTALLED = "as installed"
+SEQ2SEQ = "AutoModelForSeq2SeqLM"
 # What `generate(custom_generate=...)` runs; a family's search is in its checkpoints under this name too.
 CUSTOM_GENERATE = "custom_generate/generate.py"
 
@@ -250,7 +251,9 @@ def _upstream_auto_classes(config: Mapping[str, Any]) -> list[str]:
     if model_type not in transformers.CONFIG_MAPPING or model_type in families():
         return []
     config_class = transformers.CONFIG_MAPPING[model_type]
-    for name in sorted(vars(transformers.models.auto.modeling_auto)):
+    # BART is a masked language model too, but nobody loads it as one.
+    by_use = sorted(vars(transformers.models.auto.modeling_auto), key=lambda name: (name != SEQ2SEQ, name))
+    for name in by_use:
         mapping = getattr(getattr(transformers.models.auto.modeling_auto, name), "_model_mapping", None)
         if name.startswith("AutoModelFor") and mapping is not None and config_class in mapping:
             classes = mapping[config_class]

@@ -58,6 +58,7 @@ def test_what_is_neither_a_folder_nor_within_reach_is_said_to_be_both():
     [
         ["pretrain", "--objective", "mass", "--corpus", "en"],
         ["finetune-seq2seq", "--train_file", "t.jsonl"],
+        ["finetune", "--task", "classification", "--train_file", "t.jsonl", "--test_file", "t.jsonl"],
         ["finetune-relations", "--train_file", "t.jsonl", "--test_file", "t.jsonl"],
     ],
 )

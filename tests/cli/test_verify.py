@@ -11,6 +11,8 @@ from hf_ptm_ext import cli
 from hf_ptm_ext.hub import verify
 from tests.hub.checkpoints import write_checkpoint
 
+SIDE = {"layers": 1, "attention_heads": 4, "ffn_dim": 64}  # of an encoder-decoder
+
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
@@ -331,3 +333,13 @@ def test_a_checkpoint_of_transformers_own_needs_no_code(tmp_path):
     found = verify(write_bert(tmp_path / "bert"))
     assert found.ok, found.problems
     assert [result.class_name for result in found.results] == ["BertModel", "BertForMaskedLM"]
+
+
+def test_an_upstream_encoder_decoder_is_loaded_as_its_user_loads_it(tmp_path):
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    sizes = {f"{side}_{what}": number for side in ("encoder", "decoder") for what, number in SIDE.items()}
+    BartForConditionalGeneration(BartConfig(vocab_size=60, d_model=32, **sizes)).save_pretrained(tmp_path / "bart")
+    found = verify(tmp_path / "bart")
+    assert found.ok, found.problems
+    assert [result.auto_class for result in found.results] == ["AutoModel", "AutoModelForSeq2SeqLM"]
