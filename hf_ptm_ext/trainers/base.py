@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import nn
+from torch.utils.data import Sampler, SequentialSampler
 from transformers import Trainer
 from transformers.trainer_callback import TrainerState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
@@ -88,6 +89,18 @@ class PtmTrainer(Trainer):
         for name in getattr(self.data_collator, "input_columns", ()):
             if name not in self._signature_columns:
                 self._signature_columns.append(name)
+
+    # ---- evaluation ----
+
+    def _get_eval_sampler(self, eval_dataset: Any) -> Sampler | None:
+        """Rows in their own order, so that predictions belong to them.
+
+        Upstream draws evaluation rows by length too when `train_sampling_strategy` is "group_by_length": predictions
+        then come back in another order than the data set's, and nothing says so.
+        """
+        if eval_dataset is None or not hasattr(eval_dataset, "__len__") or self.args.world_size > 1:
+            return None  # of several processes each is dealt its share in order
+        return SequentialSampler(eval_dataset)
 
     # ---- exact means over an update ----
 
