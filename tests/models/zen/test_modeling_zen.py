@@ -154,6 +154,10 @@ class TestZen(EncoderConformance):
             other |= {name: batch[name] for name in batch if name.startswith("ngram")}
         return other
 
+    def attentions(self, config):
+        """LoRA on `query` and `value` reaches the n-grams too."""
+        return config.num_hidden_layers + config.num_hidden_word_layers
+
     def main_labels(self, batch):
         return {name: value for name, value in batch.items() if name != "next_sentence_label"}
 
