@@ -11,6 +11,7 @@ from ..collators import (
     DataCollatorForSpanMasking,
     DataCollatorForUniLMPreTraining,
     DataCollatorForWholeWordMasking,
+    DataCollatorWithNgrams,
 )
 from ..models.canonical.loading_canonical import naming_damaged_weights
 from . import pretrain_denoising as denoising
@@ -116,6 +117,8 @@ def new_config(model: ModelArguments, data: DataArguments, tokenizer: Any, field
     values |= parse_overrides(model.config_overrides, known, cls.__name__)
     values["vocab_size"] = len(tokenizer)
     values["pad_token_id"] = tokenizer.pad_token_id
+    if hasattr(tokenizer, "lexicon"):  # ZEN's: a row for each n-gram, and one for padding
+        values["word_vocab_size"] = len(tokenizer.lexicon) + 1
     values.setdefault("max_position_embeddings", max(data.max_seq_length, 512))
     return cls(**{**values, **fields})
 
@@ -141,6 +144,23 @@ def build_collator(
             SpanBERT.
         fixed_shapes: pad to `max_seq_length` and fix the number of labels, for compiled models.
     """
+    collator = _masking_collator(data, objective, tokenizer, model, seed, baseline_counts, fixed_shapes)
+    if not hasattr(tokenizer, "ngram_inputs"):
+        return collator
+    # ZEN: n-grams are those of the masked text.
+    return DataCollatorWithNgrams(collator, tokenizer, data.max_seq_length, fixed_width=fixed_shapes)
+
+
+def _masking_collator(
+    data: DataArguments,
+    objective: ObjectiveArguments,
+    tokenizer: Any,
+    model: Any,
+    seed: int,
+    baseline_counts: Any,
+    fixed_shapes: bool,
+) -> Any:
+    """What masks the text of an objective, see `build_collator`."""
     if objective.objective in DENOISING:
         return denoising.build_collator(data, objective, tokenizer, model, seed, fixed_shapes)
     options: dict[str, Any] = {

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from ..models.zen.tokenization_zen import NGRAM_INPUTS
 
 
@@ -28,6 +30,8 @@ class DataCollatorWithNgrams:
             pre-training, or any other.
         tokenizer: A `ZenTokenizer`, whose options say how many n-grams a row has and which.
         max_length: Tokens of the longest row, for a tokenizer with `ngram_limit="proportional"`.
+        fixed_width: Whether the columns always have the tokenizer's `max_ngrams` entries, for compiled models. Default
+            False: as many as the row with the most has.
 
     Raises:
         TypeError: If the tokenizer finds no n-grams.
@@ -45,6 +49,7 @@ class DataCollatorWithNgrams:
     collator: Callable[[list[Any]], Any]
     tokenizer: Any
     max_length: int | None = None
+    fixed_width: bool = False
 
     def __post_init__(self) -> None:
         if not hasattr(self.tokenizer, "ngram_inputs"):
@@ -69,7 +74,9 @@ class DataCollatorWithNgrams:
         found = self.tokenizer.ngram_inputs(
             batch["input_ids"], batch.get("token_type_ids"), batch.get("attention_mask"), self.max_length
         )
-        batch.update(found)
+        for name, value in found.items():
+            missing = self.tokenizer.max_ngrams - value.shape[1] if self.fixed_width else 0
+            batch[name] = torch.nn.functional.pad(value, (0, missing))
         return batch
 
     # ---- draws are the other collator's ----
