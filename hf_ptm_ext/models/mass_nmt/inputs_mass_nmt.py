@@ -4,9 +4,11 @@ A row has one source and one target language. Positions count real tokens from 0
 nothing; the decoder of pre-training gets the original positions of the few tokens it is fed.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import nn
 from transformers.cache_utils import EncoderDecoderCache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 
@@ -133,6 +135,9 @@ def padding_keys(
     Returns:
         An additive mask (eager), a boolean one (sdpa), a `BlockMask` (flex), or `None` when nothing is hidden.
     """
+    if config._attn_implementation == "flex_attention" and two_dimensional(mask):
+        real = mask.to(torch.bool)
+        return flex_mask(lambda batch, head, q, kv: real[batch, kv], inputs_embeds, mask.shape[1])
     # Upstream leaves out a mask of ones, but looking at it makes an accelerator wait.
     may_look = mask is None or values_can_be_read(mask)
     return create_bidirectional_mask(
@@ -154,9 +159,38 @@ def causal_keys(
     Returns:
         As `padding_keys`; `None` leaves it to the implementation's own causal attention.
     """
-    may_look = not torch.is_tensor(mask) or values_can_be_read(mask)
     own = None if cache is None else cache.self_attention_cache
+    if config._attn_implementation == "flex_attention" and (mask is None or two_dimensional(mask)):
+        queries = inputs_embeds.shape[1]
+        past = 0 if own is None else own.get_seq_length()
+        keys = queries if own is None else own.get_mask_sizes(queries, 0)[0]
+        if mask is None:
+            return flex_mask(lambda batch, head, q, kv: kv <= q + past, inputs_embeds, keys)
+        real = nn.functional.pad(mask.to(torch.bool), (0, keys - mask.shape[1]))
+        return flex_mask(lambda batch, head, q, kv: (kv <= q + past) & real[batch, kv], inputs_embeds, keys)
+    may_look = not torch.is_tensor(mask) or values_can_be_read(mask)
     return create_causal_mask(config, inputs_embeds, mask, own, allow_is_causal_skip=may_look)
+
+
+def two_dimensional(mask: Any) -> bool:
+    """Whether a mask is one of tokens, `(batch, tokens)`, and no finished one."""
+    return torch.is_tensor(mask) and mask.dim() == 2
+
+
+def flex_mask(visible: Callable[..., torch.Tensor], states: torch.Tensor, keys: int) -> Any:
+    """The block mask of a function; upstream's builder cannot be traced into a compiled graph.
+
+    Args:
+        visible: function of (batch, head, query, key) indices.
+        states: `(batch, queries, hidden)`.
+        keys: number of keys.
+
+    Returns:
+        A `BlockMask`.
+    """
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    return create_block_mask(visible, states.shape[0], None, states.shape[1], keys, device=states.device)
 
 
 def token_positions(attention_mask: torch.Tensor | None, length: int, seen: int, device: torch.device) -> torch.Tensor:
