@@ -137,6 +137,11 @@ class PtmTrainer(Trainer):
         if model.training and self._target_counts:
             inputs = {**inputs, "target_counts": self._target_counts}
         loss, outputs = super().compute_loss(model, inputs, return_outputs=True, num_items_in_batch=num_items_in_batch)
+        scaled = num_items_in_batch is not None and self.args.average_tokens_across_devices
+        if scaled and self.compute_loss_func is not None and self.args.n_gpu > 1:
+            # DataParallel gathers the outputs before this loss is taken: it is the whole batch's, not a replica's
+            # part, and upstream's factor is one too many.
+            loss = loss / self.args.n_gpu
         if model.training and isinstance(outputs, dict):
             self._remember_terms(outputs, num_items_in_batch)
         return (loss, outputs) if return_outputs else loss

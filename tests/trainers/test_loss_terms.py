@@ -103,3 +103,21 @@ def test_columns_that_only_the_collator_reads_are_kept(tmp_path, tokenizer):
     labels = next(iter(run.get_train_dataloader()))["labels"]
     for row in (labels != -100).tolist():
         assert len(set(row[1:6])) == len(set(row[6:11])) == 1, "words are selected whole"
+
+
+@pytest.mark.parametrize("gpus", [1, 4])
+def test_a_loss_of_gathered_outputs_is_not_multiplied_by_the_number_of_gpus(tmp_path, documents, tokenizer, gpus):
+    rows = pretraining_dataset(documents[:4], tokenizer, max_seq_length=32)
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    model = BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **shape)).eval()
+    collator = DataCollatorForMaskedLanguageModeling(tokenizer, seed=0)
+    args = TrainingArguments(output_dir=str(tmp_path), use_cpu=True, report_to="none")
+    run = PtmTrainer(model=model, args=args, data_collator=collator, compute_loss_func=loss_of_outputs)
+    batch = collator([{"input_ids": row["input_ids"]} for row in rows])
+    args._n_gpu = gpus  # what DataParallel leaves to the loss: whole outputs, and this number
+    count = (batch["labels"] != -100).sum()
+    with torch.no_grad():
+        loss = run.compute_loss(model, dict(batch), num_items_in_batch=count)
+        logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+    expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten())
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
