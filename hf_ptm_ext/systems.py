@@ -220,6 +220,31 @@ SYSTEMS = (
         link="https://arxiv.org/abs/1901.07291",
         trains="XLM",
     ),
+    System(
+        name="ULMFiT's fine-tuning",
+        family=None,
+        models=(),
+        collators=(),
+        objectives=(),
+        trainers=("hf_ptm_ext.trainers.GradualUnfreezingCallback",),
+        paper="Universal Language Model Fine-tuning for Text Classification",
+        link="https://arxiv.org/abs/1801.06146",
+        trains="any model with layers",
+    ),
+    System(
+        name="SiATL",
+        family=None,
+        models=(),
+        collators=(),
+        objectives=("lm",),
+        trainers=(
+            "hf_ptm_ext.trainers.AuxiliaryLanguageModelCallback",
+            "hf_ptm_ext.trainers.SequentialUnfreezingCallback",
+        ),
+        paper="An Embarrassingly Simple Approach for Transfer Learning from Pretrained Language Models",
+        link="https://arxiv.org/abs/1902.10547",
+        trains="any causal model with a head",
+    ),
 )
 
 HEADER = ("System", "Family", "Collators", "Loss terms", "Trainers", "Paper", "Status")

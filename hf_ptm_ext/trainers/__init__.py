@@ -1,25 +1,53 @@
 """Trainers: transformers' own, with loss terms, exact resume and complete Hub pushes."""
 
+from .auxiliary_lm import AuxiliaryLanguageModelCallback
 from .base import PtmTrainer, checkpoints, last_complete_checkpoint
 from .entity_replacement import EntityReplacementModel, EntityReplacementTrainer
 from .knowledge_embedding import KnowledgeEmbeddingModel, KnowledgeEmbeddingTrainer
+from .parameter_groups import (
+    discriminative_learning_rates,
+    encoder_layers,
+    layerwise_parameter_groups,
+    parameter_depths,
+)
 from .pretraining import PreTrainingTrainer
 from .resume import ResumableTrainer
+from .schedules import get_slanted_triangular_schedule, number_of_updates, slanted_triangular_factor
 from .seq2seq import PtmSeq2SeqTrainer
 from .transe import TransEOptions, TransEVectors, train_transe
+from .unfreezing import (
+    GradualUnfreezingCallback,
+    SequentialUnfreezingCallback,
+    UnfreezingCallback,
+    gradual_start_epochs,
+    trainable_layers,
+)
 
 __all__ = [
+    "AuxiliaryLanguageModelCallback",
     "EntityReplacementModel",
     "EntityReplacementTrainer",
+    "GradualUnfreezingCallback",
     "KnowledgeEmbeddingModel",
     "KnowledgeEmbeddingTrainer",
     "PreTrainingTrainer",
     "PtmSeq2SeqTrainer",
     "PtmTrainer",
     "ResumableTrainer",
+    "SequentialUnfreezingCallback",
     "TransEOptions",
     "TransEVectors",
+    "UnfreezingCallback",
     "checkpoints",
+    "discriminative_learning_rates",
+    "encoder_layers",
+    "get_slanted_triangular_schedule",
+    "gradual_start_epochs",
     "last_complete_checkpoint",
+    "layerwise_parameter_groups",
+    "number_of_updates",
+    "parameter_depths",
+    "slanted_triangular_factor",
     "train_transe",
+    "trainable_layers",
 ]
