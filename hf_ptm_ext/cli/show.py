@@ -15,6 +15,9 @@ MODES = {"bidirectional": 0, "left-to-right": 1, "right-to-left": 2, "seq2seq": 
 TOKENS = ("[CLS]", "s1", "s2", "s3", "[SEP]", "t1", "t2", "[SEP]")
 SOURCE_LENGTH = 5
 SEEN, HIDDEN = "■", "·"
+# argparse would put the subject last, where `--kg` takes it for one more file.
+USAGE = """hf-ptm-ext show masks unilm [--mode MODE] [--png PNG]
+       hf-ptm-ext show knowledge [TEXT] --kg FILE [FILE ...] [--tokenizer TOKENIZER] [--png PNG] ..."""
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
@@ -26,7 +29,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     Returns:
         Its parser.
     """
-    parser = subparsers.add_parser("show", help=COMMANDS["show"], description=COMMANDS["show"])
+    parser = subparsers.add_parser("show", help=COMMANDS["show"], description=COMMANDS["show"], usage=USAGE)
     parser.add_argument("what", choices=("masks", "knowledge"), help="what is shown")
     parser.add_argument("subject", nargs="?", help="masks: unilm; knowledge: a text, or none to count the graph")
     parser.add_argument("--png", type=Path, help="also write this picture (needs the extra viz)")

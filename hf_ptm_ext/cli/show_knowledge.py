@@ -38,6 +38,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     if not arguments.kg and not arguments.tokenizer:
         raise ValueError("`--kg` must name at least one triple file, or `--tokenizer` a tokenizer with a graph.")
+    if arguments.subject is None and arguments.kg and len(arguments.kg) > 1 and is_text(arguments.kg[-1]):
+        raise ValueError(
+            f"`--kg` must name files, got {arguments.kg[-1]}. A text stands before the options: hf-ptm-ext show "
+            "knowledge TEXT --kg FILE."
+        )
     graph = KnowledgeGraph.from_files(*arguments.kg) if arguments.kg else None
     if arguments.subject is None:
         if graph is None:
@@ -52,6 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.subject, max_entities=arguments.max_entities, use_predicate=arguments.use_predicate
         )
     )
+    if not any(row["branch_id"]):
+        print("nothing is injected: no subject of the graph stands in this text")
     matrix = matrix_of(row["word_index"], row["branch_id"])
     print(f"\na row is a token that looks, {SEEN} is a token that it sees")
     print(
@@ -64,6 +71,22 @@ def run(arguments: argparse.Namespace) -> int:
         write_picture(*columns, matrix, arguments.png)
         print(f"\nwrote {arguments.png}")
     return 0
+
+
+def is_text(name: str) -> bool:
+    """Whether an argument is rather a text than the name of a file.
+
+    Args:
+        name: the argument.
+
+    Returns:
+        True if there is no such file and it has no ending.
+
+    Example:
+        >>> is_text("in New York"), is_text("hownet.spo")
+        (True, False)
+    """
+    return not Path(name).exists() and not Path(name).suffix
 
 
 def print_counts(graph: Any) -> None:

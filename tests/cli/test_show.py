@@ -76,6 +76,23 @@ def test_knowledge_needs_a_graph(capsys):
     assert "`--kg`" in capsys.readouterr().err
 
 
+def test_a_text_without_knowledge_says_so(graph, capsys):
+    assert main(["show", "knowledge", "上海", "--kg", str(graph)]) == 0
+    assert "nothing is injected" in capsys.readouterr().out
+
+
+def test_a_text_behind_the_files_is_told_from_a_file(graph, capsys):
+    assert main(["show", "knowledge", "--kg", str(graph), "在北京"]) == 2
+    assert "A text stands before the options: hf-ptm-ext show knowledge TEXT --kg FILE" in capsys.readouterr().err
+    assert main(["show", "knowledge", "--kg", str(graph), "missing.spo"]) == 2
+    assert "There is no triple file missing.spo" in capsys.readouterr().err
+
+
+def test_a_tokenizer_without_words_is_refused(graph, capsys):
+    assert main(["show", "knowledge", "北京", "--kg", str(graph), "--tokenizer", "no/such"]) == 2
+    assert "no/such has no vocabulary" in capsys.readouterr().err
+
+
 def test_the_tree_is_written_as_a_picture(graph, tmp_path):
     pytest.importorskip("matplotlib")
     assert main(["show", "knowledge", "在北京", "--kg", str(graph), "--png", str(tmp_path / "tree.png")]) == 0

@@ -63,9 +63,8 @@ def read_rows(text: Any, text_pair: Any, split: bool) -> tuple[list[TextRow], bo
         TypeError: something is no text.
         ValueError: there are not as many second texts as first ones.
     """
-    batched = isinstance(text, list | tuple) and (
-        not split or (len(text) > 0 and isinstance(text[0], list | tuple)) or not len(text)
-    )
+    # As upstream: of words, an empty list is one text without any.
+    batched = isinstance(text, list | tuple) and (not split or (len(text) > 0 and isinstance(text[0], list | tuple)))
     if not batched:
         rows = [TextRow(text, text_pair or None)]
     elif text_pair is not None:
@@ -83,8 +82,8 @@ def read_rows(text: Any, text_pair: Any, split: bool) -> tuple[list[TextRow], bo
             for one in text
         ]
     for row in rows:
-        for one in row:
-            if one is not None and not _is_text(one, split):
+        for place, one in enumerate(row):
+            if not (place == 1 and one is None) and not _is_text(one, split):
                 form = "a list of words" if split else "a text"
                 raise TypeError(f"`text` must be {form}, or a list of such, got {one!r}.")
     return rows, batched

@@ -129,8 +129,8 @@ class KnowledgeGraph:
         """Read one graph from several files.
 
         Args:
-            paths: `.spo`, `.tsv`, `.txt`, `.csv`, `.jsonl` (each perhaps with `.gz`; see `triples_kbert`), or files
-                that `save` wrote. Objects of earlier files come first.
+            paths: `.spo`, `.tsv`, `.txt`, `.csv`, `.jsonl` (each perhaps with `.gz`; see `triples_kbert`), files that
+                `save` wrote, or folders with one, such as a tokenizer's. Objects of earlier files come first.
             predicates: allow-list; `None` (default) takes all.
             on_malformed: "warn" (default) leaves malformed lines out and logs them once a file, "error" raises.
 
@@ -156,6 +156,8 @@ class KnowledgeGraph:
         reports: list[ReadingReport] = []
         parts: list[Iterable[tuple[str, str, str]]] = []
         for path in map(Path, paths):
+            if path.is_dir():
+                path = path / KNOWLEDGE_GRAPH_FILE
             if path.suffix == ".safetensors":
                 parts.append(cls.from_file(path))
                 continue

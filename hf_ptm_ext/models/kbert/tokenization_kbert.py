@@ -166,6 +166,33 @@ class KBertTokenizer(KBertRestoring, BertTokenizer):
         self._caches: dict[Any, Any] = {}
         self.kg = load_graph(kg, knowledge_graph_file, knowledge_graph_sha256)
 
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
+        """Load the tokenizer of a BERT or of a K-BERT.
+
+        Args:
+            pretrained_model_name_or_path: a folder or a hub id.
+            args: as upstream.
+            kwargs: as upstream, and the options of the class, `kg` among them.
+
+        Returns:
+            The tokenizer.
+
+        Raises:
+            FileNotFoundError: there is no triple file of the name in `kg`.
+            ValueError: there is no vocabulary (upstream would make a tokenizer without words), or as in the class.
+        """
+        # Read here, because upstream takes a missing file for one of the vocabulary's.
+        if kwargs.get("kg", SAVED) is not SAVED:
+            kwargs["kg"] = as_graph(kwargs["kg"])
+        tokenizer = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        if isinstance(tokenizer, cls) and set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
+            raise ValueError(
+                f"`pretrained_model_name_or_path` = {pretrained_model_name_or_path} has no vocabulary. Name a folder "
+                "with a tokenizer.json or a vocab.txt, or a repository of the Hub that has one and is within reach."
+            )
+        return tokenizer
+
     def __getstate__(self) -> dict[str, Any]:
         """Everything but what is worked out again where it is needed."""
         return {**self.__dict__, "_caches": {}}

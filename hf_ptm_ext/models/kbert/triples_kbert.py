@@ -6,14 +6,15 @@
                      an object may be a list of objects
 
 All in UTF-8, with or without `.gz`. A byte-order mark, Windows line ends and blanks around a field do no harm; empty
-lines and repeated triples are counted. The original project's reader repeats the triple before a malformed line; this
-one skips the line, or raises.
+lines and repeated triples are counted, a header is left out as a malformed line. The original project's reader repeats
+the triple before a malformed line; this one skips the line, or raises.
 """
 
 import csv
 import gzip
 import json
 import os
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,9 @@ logger = logging.get_logger(__name__)
 
 POLICIES = ("warn", "error")
 _FIELDS = ("subject", "predicate", "object")
+# What the first line of a table says if it names the columns.
+_HEADERS = (_FIELDS, ("head", "relation", "tail"), ("s", "p", "o"), ("h", "r", "t"))
+_MARKS = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars", " ": "blanks"}
 _SHOWN = 5
 
 
@@ -121,7 +125,10 @@ def read_triples(path: str | os.PathLike[str], on_malformed: str = "warn") -> tu
             empty += 1
             continue
         try:
-            triples += parse(line)
+            found = parse(line)
+            if number == 1 and tuple(part.lower() for part in found[0]) in _HEADERS:
+                raise _MalformedLineError("a header")
+            triples += found
         except _MalformedLineError as error:
             malformed.append((number, str(error)))
     distinct = list(dict.fromkeys(triples))
@@ -135,10 +142,23 @@ def read_triples(path: str | os.PathLike[str], on_malformed: str = "warn") -> tu
             raise ValueError(f"{message} Mend the file, or leave the lines out with on_malformed='warn'.")
         logger.warning(f"{message} Left out; `on_malformed='error'` stops at them.")
     if not distinct:
+        advice = _advice(_form_of(path), lines[malformed[0][0] - 1].strip()) if malformed else ""
         raise ValueError(
-            f"{path} must have at least one triple, got {report}. For a model without knowledge: kg=None."
+            f"{path} must have at least one triple, got {report}.{advice} For a model without knowledge: kg=None."
         )
     return distinct, report
+
+
+def _advice(form: str, line: str) -> str:
+    """What to do about a file of which every line is malformed, as far as one of them tells."""
+    if form == "json":
+        return " Write one triple a line, not one array of them." if line.startswith("[") else ""
+    for mark, name in _MARKS.items():
+        if name != form and line.count(mark) >= 2:
+            suffix = {"tabs": ".tsv", "commas": ".csv"}.get(name)
+            remedy = f"rename it to {suffix}" if suffix else f"put {form} in their place"
+            return f" Its fields seem to be separated by {name}: {remedy}."
+    return ""
 
 
 def decoded(path: Path) -> str:
@@ -152,13 +172,18 @@ def decoded(path: Path) -> str:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is not UTF-8; the message has the number of the line.
+        ValueError: it is not UTF-8, the message has the number of the line; or `.gz` is not what it is.
     """
     if not path.is_file():
         raise FileNotFoundError(f"There is no triple file {path}.")
     data = path.read_bytes()
     if path.suffix == ".gz":
-        data = gzip.decompress(data)
+        try:
+            data = gzip.decompress(data)
+        except (OSError, EOFError, zlib.error) as error:
+            raise ValueError(
+                f"{path} must be packed by gzip, as its name says, got: {error}. Download it again, or rename it."
+            ) from error
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

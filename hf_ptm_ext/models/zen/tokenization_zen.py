@@ -317,6 +317,8 @@ def _sha256(text: str) -> str:
 def _load_lexicon(ngrams: Any, file: str | None, sha256: Any) -> list[tuple[str, str]]:
     """N-gram and frequency of each line."""
     if isinstance(ngrams, str | os.PathLike):
+        if not os.path.isfile(ngrams):  # upstream takes an OSError for one of the vocabulary's
+            raise ValueError(f"`ngrams` must be the path of an ngram.txt, and there is no file {ngrams}.")
         return read_lexicon(ngrams)
     if isinstance(ngrams, Mapping):
         return [(_ngram(text), str(frequency)) for text, frequency in ngrams.items()]

@@ -257,7 +257,9 @@ def test_forms_of_texts(tokenizer, bert):
     ]
     assert tokenizer.tokenize("在北京") == ["在", "北", "京", "首", "都", "古", "城"]
     assert tokenizer.encode("人") == bert.encode("人")
-    for wrong in (3, [3], ["人", 3]):
+    # Of words, an empty list is one text: a row of a data set may have none.
+    assert tokenizer([], is_split_into_words=True)["input_ids"] == bert([], is_split_into_words=True)["input_ids"]
+    for wrong in (3, [3], ["人", 3], [None], ["人", None]):
         with pytest.raises(TypeError, match="`text` must be a text"):
             tokenizer(wrong)
     with pytest.raises(TypeError, match="a list of words"):
@@ -659,6 +661,17 @@ def test_the_graph_may_be_given_as_files(bert, tmp_path):
     none = KBertTokenizer.from_pretrained(tmp_path)
     assert none.kg is None
     assert none("北京")["input_ids"] == bert("北京")["input_ids"]
+
+
+def test_missing_files_are_called_by_their_names(bert, tmp_path):
+    """Upstream takes an error of the graph's for one of the vocabulary, and no vocabulary for an empty one."""
+    bert.save_pretrained(tmp_path)
+    (tmp_path / "empty").mkdir()
+    for name in (tmp_path / "empty", "no/such"):
+        with pytest.raises(ValueError, match=f"{name} has no vocabulary"):
+            KBertTokenizer.from_pretrained(name)
+    with pytest.raises(FileNotFoundError, match=r"no triple file .*graph\.spo"):
+        KBertTokenizer.from_pretrained(tmp_path, kg=tmp_path / "graph.spo")
 
 
 def test_a_missing_or_different_graph_is_an_error_and_never_plain_bert(tokenizer, tmp_path):

@@ -134,6 +134,47 @@ def test_a_file_without_triples_is_an_error(tmp_path, text):
         KnowledgeGraph.from_files(write(tmp_path, "a.spo", text))
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "advice"),
+    [
+        ("a.spo", "北京,是,首都\n", "separated by commas: rename it to .csv"),
+        ("a.csv", "北京\t是\t首都\n", "separated by tabs: rename it to .tsv"),
+        ("a.spo", "北京 是 首都\n", "separated by blanks: put tabs in their place"),
+        ("a.csv", "Berlin;is;a city\n", "separated by semicolons: put commas in their place"),
+        ("a.json", '[{"subject": "北京", "predicate": "是", "object": "首都"}]', "one triple a line, not one array"),
+        ("a.json", '[\n  {"subject": "北京"}\n]', "one triple a line, not one array"),
+    ],
+)
+def test_files_in_another_form_say_what_to_do(tmp_path, name, text, advice):
+    with pytest.raises(ValueError, match=f"at least one triple.*{advice}"):
+        KnowledgeGraph.from_files(write(tmp_path, name, text))
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
+def test_a_header_is_no_triple(tmp_path, name, log):
+    lines = [["Subject", "Predicate", "Object"], ["北京", "是", "首都"], ["subject", "predicate", "object"]]
+    mark = "," if name == "a.csv" else "\t"
+    graph = KnowledgeGraph.from_files(write(tmp_path, name, "\n".join(mark.join(line) for line in lines)))
+    assert graph.subjects == ["北京", "subject"], "further down it is a triple"
+    assert "line 1: a header" in log.text
+
+
+def test_a_file_that_is_not_packed_as_it_says(tmp_path):
+    with pytest.raises(ValueError, match=r"a\.spo\.gz must be packed by gzip"):
+        KnowledgeGraph.from_files(write(tmp_path, "a.spo.gz", "a\tb\tc\n"))
+    (tmp_path / "a.spo.gz").write_bytes(gzip.compress(b"a\tb\tc\n" * 99)[:-12])
+    with pytest.raises(ValueError, match=r"a\.spo\.gz must be packed by gzip"):
+        KnowledgeGraph.from_files(tmp_path / "a.spo.gz")
+
+
+def test_a_folder_stands_for_the_graph_in_it(tmp_path):
+    graph = KnowledgeGraph([("a", "b", "c")])
+    graph.save(tmp_path)
+    assert KnowledgeGraph.from_files(tmp_path) == graph
+    with pytest.raises(FileNotFoundError, match="There is no knowledge graph"):
+        KnowledgeGraph.from_files(tmp_path.parent)
+
+
 def test_missing_and_unknown_files(tmp_path):
     with pytest.raises(FileNotFoundError, match="no triple file"):
         KnowledgeGraph.from_files(tmp_path / "a.spo")

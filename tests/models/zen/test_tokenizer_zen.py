@@ -285,3 +285,9 @@ def test_malformed_lexicons_are_refused_by_line(content, message, tmp_path):
 def test_options_are_checked_by_name(options, error, message):
     with pytest.raises(error, match=message):
         ZenTokenizer(VOCAB, **({"ngrams": LEXICON, **options} if options else {}))
+
+
+def test_a_missing_lexicon_is_called_by_its_name(tmp_path):
+    ZenTokenizer(VOCAB, ngrams=[]).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"`ngrams` .* no file .*other\.txt"):
+        ZenTokenizer.from_pretrained(tmp_path, ngrams=tmp_path / "other.txt")
