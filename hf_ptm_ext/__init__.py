@@ -20,6 +20,7 @@ _COLLATORS = (
     "DataCollatorForKnowledgeEmbedding",
     "DataCollatorForMaskedLanguageModeling",
     "DataCollatorForMassPreTraining",
+    "DataCollatorForQuestionAnswering",
     "DataCollatorForSpanCorruption",
     "DataCollatorForSpanMasking",
     "DataCollatorForTextInfilling",
@@ -31,7 +32,10 @@ _COLLATORS = (
     "DataCollatorWithNgrams",
 )
 _FUNCTIONS = {
+    "ExtractiveQuestionAnsweringPipeline": "hf_ptm_ext.pipelines",
+    "SquadFeatures": "hf_ptm_ext.collators",
     "kbert_visible_matrix": "hf_ptm_ext.models.kbert.visibility_kbert",
+    "postprocess_qa_predictions": "hf_ptm_ext.pipelines",
     "unilm_attention_mask": "hf_ptm_ext.models.unilm.modes_unilm",
     "unilm_beam_search": "hf_ptm_ext.models.unilm.beam_search_unilm",
     "unilm_tokenizer": "hf_ptm_ext.models.unilm.tokenizer_unilm",

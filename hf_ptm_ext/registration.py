@@ -1,9 +1,9 @@
 """Registration with transformers' Auto classes, without importing a line of model code before it is needed.
 
-This module alone talks to `AutoConfig`, `AutoModel...`, `AutoTokenizer` and `AutoProcessor`. `register()` costs
-nothing until transformers' own auto modules are imported: a post-import hook then adds our configurations, and our
-model classes as entries that are imported on first look-up. Classes are marked for their auto class (`auto_map`, code
-files in checkpoints) as their module is imported, by whichever way.
+This module alone talks to `AutoConfig`, `AutoModel...`, `AutoTokenizer`, `AutoProcessor` and the pipelines' registry.
+`register()` costs nothing until transformers' own auto modules are imported: a post-import hook then adds our
+configurations, and our model classes as entries that are imported on first look-up. Classes are marked for their auto
+class (`auto_map`, code files in checkpoints) as their module is imported, by whichever way.
 """
 
 import importlib
@@ -291,6 +291,18 @@ def _register_processors(module: ModuleType) -> None:
             module.AutoProcessor.register(config, family.load("processing", family.processor), exist_ok=True)
 
 
+def _register_pipelines(module: ModuleType) -> None:
+    """Enter the pipeline by its name, as upstream enters its own: it is imported when it is asked for."""
+    module.PIPELINE_REGISTRY.supported_tasks.setdefault(
+        "extractive-question-answering",
+        {
+            "impl": "hf_ptm_ext.pipelines.pipeline_question_answering.ExtractiveQuestionAnsweringPipeline",
+            "pt": (module.AutoModelForQuestionAnswering,),
+            "type": "text",
+        },
+    )
+
+
 def _mark_auto_classes(kind: str, classes: list[tuple[str, str]]) -> Callable[[ModuleType], None]:
     def mark(module: ModuleType) -> None:
         for auto_class, name in classes:
@@ -305,6 +317,7 @@ def register() -> None:
     when_imported(f"{AUTO}.modeling_auto", _register_models)
     when_imported(f"{AUTO}.tokenization_auto", _register_tokenizers)
     when_imported(f"{AUTO}.processing_auto", _register_processors)
+    when_imported("transformers.pipelines", _register_pipelines)
     for family in FAMILIES:
         parts = {"configuration": [("AutoConfig", family.config)], "modeling": family.model_classes()}
         if family.tokenizer is not None:

@@ -19,6 +19,7 @@ SCRIPTS = sorted((PACKAGE.parent / "scripts").rglob("*.py"))
 SOURCES = [*FILES, *SCRIPTS, *sorted((PACKAGE.parent / "tests").rglob("*.py"))]
 OLDEST_PYTHON = (3, 11)
 MODEL_FILES = [path for path in FILES if path.parent.parent == PACKAGE / "models" and path.name != "__init__.py"]
+PIPELINE_FILES = [path for path in FILES if path.parent == PACKAGE / "pipelines" and "_question_" in path.name]
 SHIPPED = [path for path in MODEL_FILES if path.parent.name != "canonical"]
 
 # Part -> parts that it may import, itself aside. What is missing here may import anything (cli, the entry points).
@@ -32,14 +33,15 @@ ALLOWED = {
     "objectives": set(),
     "data": set(),
     "metrics": set(),
+    "pipelines": set(),
     "registration": {"models", "adapters"},
-    "collators": {"masking", "data", "models"},
+    "collators": {"masking", "data", "models", "pipelines"},
     "distillation": {"objectives", "trainers"},
     "adapters": {"objectives", "trainers"},
     "compression": {"objectives", "trainers"},
     "trainers": {"objectives"},
     "conversion": {"models", "json_files"},
-    "hub": {"models", "resources", "json_files", ""},
+    "hub": {"models", "pipelines", "resources", "json_files", ""},
 }
 FREE = {"", "__main__", "cli"}
 # Third parties that masking and objectives may import: arrays in, arrays out.
@@ -148,7 +150,7 @@ def test_there_are_shipped_files() -> None:
     assert SHIPPED
 
 
-@pytest.mark.parametrize("path", MODEL_FILES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*MODEL_FILES, *PIPELINE_FILES], ids=lambda path: path.name)
 def test_model_files_import_the_same_folder_and_what_a_loader_has(path: Path) -> None:
     optional = {
         name
@@ -170,7 +172,7 @@ def test_model_files_import_the_same_folder_and_what_a_loader_has(path: Path) ->
         assert top in SHIPPED_MAY_IMPORT | sys.stdlib_module_names or name in optional, f"line {node.lineno}: {name}"
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*SHIPPED, *PIPELINE_FILES], ids=lambda path: path.name)
 def test_upstreams_search_for_relative_imports_finds_exactly_the_real_ones(path: Path) -> None:
     """It works by regular expression on text: a docstring line that looks like an import would break saving."""
     text = path.read_text(encoding="utf-8")

@@ -10,6 +10,7 @@ from .knowledge_embedding import DataCollatorForKnowledgeEmbedding
 from .masked_lm import DataCollatorForMaskedLanguageModeling
 from .mass import MASS_VARIANTS, DataCollatorForMassPreTraining
 from .ngrams import DataCollatorWithNgrams
+from .question_answering import DataCollatorForQuestionAnswering, SquadFeatures
 from .span import DataCollatorForSpanMasking
 from .span_corruption import DataCollatorForSpanCorruption
 from .text_infilling import DataCollatorForTextInfilling
@@ -27,6 +28,7 @@ __all__ = [
     "DataCollatorForKnowledgeEmbedding",
     "DataCollatorForMaskedLanguageModeling",
     "DataCollatorForMassPreTraining",
+    "DataCollatorForQuestionAnswering",
     "DataCollatorForSpanCorruption",
     "DataCollatorForSpanMasking",
     "DataCollatorForTextInfilling",
@@ -39,6 +41,7 @@ __all__ = [
     "DenoisingCollator",
     "EntityCatalogue",
     "MaskingCollator",
+    "SquadFeatures",
     "VocabularyTables",
     "describe_words",
     "truncate_source_target",

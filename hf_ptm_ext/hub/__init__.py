@@ -3,11 +3,13 @@
 from .export import code_files, families, finish_folder, full_auto_map
 from .folders import check_target, written_whole
 from .model_card import card_problems, check_card_fields, validate_model_card, write_model_card
+from .pipelines import add_question_answering_pipeline
 from .verify import AutoClassResult, Verification, verify
 
 __all__ = [
     "AutoClassResult",
     "Verification",
+    "add_question_answering_pipeline",
     "card_problems",
     "check_card_fields",
     "check_target",

@@ -80,6 +80,36 @@ def reads_code(folder: Path) -> bool:
     return any(found for _, content in _json_files(folder) for found in _references(content))
 
 
+def pipeline_code(folder: Path) -> set[str]:
+    """Code files that pipelines of a checkpoint bring: saving the model alone does not copy them.
+
+    Args:
+        folder: the checkpoint's folder.
+
+    Returns:
+        Names of the files that `custom_pipelines` names and of all that these import, those of an `auto_map` aside.
+    """
+    named: dict[bool, list[str]] = {True: [], False: []}
+    for _, content in _json_files(folder):
+        for entry, value in _references(content):
+            modules = [item.rpartition(".")[0] for item in _texts(value)]
+            named[entry.startswith("custom_pipelines.")] += modules
+    ours, others = (_with_imports(folder, modules) for modules in (named[True], named[False]))
+    return ours - others
+
+
+def _with_imports(folder: Path, modules: Iterable[str]) -> set[str]:
+    """Files of modules and of all that they import from the folder."""
+    found: set[str] = set()
+    waiting = list(modules)
+    while waiting:
+        name = f"{waiting.pop()}.py"
+        if name not in found and (folder / name).is_file():
+            found.add(name)
+            waiting += _relative_imports(folder / name)
+    return found
+
+
 def _json_files(folder: Path) -> Iterator[tuple[str, Any]]:
     """Name and content of the JSON files beside the weights; those that cannot be read are left out."""
     for path in sorted(folder.glob("*.json")):
@@ -212,4 +242,4 @@ def _relative_imports(path: Path) -> Iterable[str]:
     ]
 
 
-__all__ = ["reads_code", "static_problems"]
+__all__ = ["pipeline_code", "reads_code", "static_problems"]

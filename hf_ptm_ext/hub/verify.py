@@ -25,7 +25,7 @@ from typing import Any
 
 from . import fresh_process
 from .export import code_files, families, read_config
-from .static_checks import reads_code, static_problems
+from .static_checks import pipeline_code, reads_code, static_problems
 
 # Auto classes whose entries are no models.
 NO_MODELS = ("AutoConfig", "AutoTokenizer", "AutoProcessor", "AutoFeatureExtractor", "AutoImageProcessor")
@@ -384,7 +384,7 @@ def _resave_problem(
     resaved = entry["resaved"]
     wanted = [
         "config.json",
-        *(name for name in code if "/" not in name),
+        *(name for name in code if "/" not in name and name not in pipeline_code(folder)),
         *(["tokenizer_config.json"] if (folder / "tokenizer_config.json").is_file() else []),
     ]
     lacking = [name for name in wanted if name not in resaved]

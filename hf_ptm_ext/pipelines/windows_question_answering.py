@@ -1,0 +1,203 @@
+"""From questions and passages to windows: [CLS] question [SEP] part of the passage [SEP].
+
+A passage that is too long becomes several windows that overlap. With a tokenizer that pads on the left the passage
+comes first, as upstream's models of that kind were trained. Any fast tokenizer serves, also K-BERT's: knowledge that
+it injects belongs to no text and is never part of an answer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+MAX_SEQ_LEN = 384
+MAX_DOC_STRIDE = 128
+MAX_QUESTION_LEN = 64
+NO_TEXT = -1
+
+
+@dataclass
+class Window:
+    """One window of one question.
+
+    Args:
+        inputs: what the model gets, a list for each name.
+        example: number of the question.
+        sequences: `(seq_len,)` 0 or 1 for the first or second text, -1 for tokens of neither.
+        context: which of the two is the passage.
+        offsets: `(seq_len, 2)` begin and end of each token in its text.
+        words: `(seq_len,)` number of the token's word, -1 for none.
+        null_index: the token that stands for "no answer".
+        is_first: whether the passage begins here.
+        is_last: whether the passage ends here.
+    """
+
+    inputs: dict[str, list[Any]]
+    example: int
+    sequences: np.ndarray
+    context: int
+    offsets: np.ndarray
+    words: np.ndarray
+    null_index: int
+    is_first: bool = True
+    is_last: bool = True
+
+    @property
+    def in_context(self) -> np.ndarray:
+        """`(seq_len,)` bool: tokens of the passage."""
+        return self.sequences == self.context
+
+    @property
+    def answerable(self) -> np.ndarray:
+        """`(seq_len,)` bool: tokens of the passage that stand for at least one character."""
+        return self.in_context & (self.offsets[:, 1] > self.offsets[:, 0])
+
+    def word_characters(self, token: int) -> tuple[int, int] | None:
+        """Begin and end, in the passage, of the word with this token's number; `None` if there is none."""
+        word = self.words[token]
+        found = np.flatnonzero(self.in_context & (self.words == word)) if word >= 0 else ()
+        return (int(self.offsets[found[0], 0]), int(self.offsets[found[-1], 1])) if len(found) else None
+
+
+def question_windows(
+    tokenizer: Any,
+    questions: Sequence[str],
+    contexts: Sequence[str],
+    *,
+    max_seq_len: int | None = None,
+    doc_stride: int | None = None,
+    max_question_len: int | None = MAX_QUESTION_LEN,
+    **options: Any,
+) -> list[Window]:
+    """Tokenise questions with their passages.
+
+    Args:
+        tokenizer: a fast tokenizer, or any whose encodings know offsets and sequences.
+        questions: texts.
+        contexts: as many passages.
+        max_seq_len: most tokens of a window (default: 384, or the tokenizer's own limit if that is less).
+        doc_stride: how many tokens of the passage two windows share (default: 128, or half of what a window can hold
+            of passages and questions if that is less).
+        max_question_len: longer questions are cut to this many tokens (default 64); `None` never cuts.
+        options: of the tokenizer's call.
+
+    Returns:
+        The windows of all questions, in order.
+
+    Raises:
+        ValueError: the tokenizer knows no offsets, or a window cannot hold the question and a part of the passage.
+    """
+    if not getattr(tokenizer, "is_fast", False):
+        raise ValueError(
+            "`tokenizer` must be a fast tokenizer, which tells where in the text a token is, got "
+            f"{type(tokenizer).__name__}."
+        )
+    if max_seq_len is None:
+        max_seq_len = min(tokenizer.model_max_length, MAX_SEQ_LEN)
+    given_stride = doc_stride
+    if doc_stride is None:
+        doc_stride = min(max_seq_len // 2, MAX_DOC_STRIDE)
+    if not 0 <= doc_stride < max_seq_len:
+        raise ValueError(
+            f"`doc_stride` must be at least 0 and less than `max_seq_len` = {max_seq_len}, got {doc_stride}."
+        )
+    questions, lengths = _cut_questions(tokenizer, questions, max_question_len)
+    reserved = tokenizer.num_special_tokens_to_add(pair=True)
+    groups: dict[int, list[int]] = {}
+    for number, length in enumerate(lengths):
+        room = max_seq_len - reserved - length
+        if room < 1:
+            raise ValueError(
+                f"`max_seq_len` = {max_seq_len} has no room for a part of the passage behind a question of {length} "
+                "tokens. Give more room, or cut questions with `max_question_len`."
+            )
+        stride = doc_stride
+        if stride >= room:
+            if given_stride is not None and len(tokenizer.tokenize(contexts[number])) > room:
+                raise ValueError(
+                    f"`doc_stride` must be less than the {room} tokens of the passage that a window of {max_seq_len} "
+                    f"holds behind a question of {length} tokens, got {doc_stride}."
+                )
+            stride = room // 2
+        groups.setdefault(stride, []).append(number)
+
+    question_first = tokenizer.padding_side == "right"
+    windows: list[Window] = []
+    for stride, numbers in groups.items():
+        texts = [questions[number] for number in numbers], [contexts[number] for number in numbers]
+        encoded = tokenizer(
+            *(texts if question_first else reversed(texts)),
+            truncation="only_second" if question_first else "only_first",
+            max_length=max_seq_len,
+            stride=stride,
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+            verbose=False,
+            **options,
+        )
+        windows += _windows(tokenizer, encoded, int(question_first), numbers)
+    return sorted(windows, key=lambda window: window.example)  # windows of one question stay in order
+
+
+def _windows(tokenizer: Any, encoded: Any, context: int, numbers: Sequence[int]) -> list[Window]:
+    names = [name for name in tokenizer.model_input_names if name in encoded]
+    examples = [numbers[sample] for sample in encoded["overflow_to_sample_mapping"]]
+    windows = []
+    for number, example in enumerate(examples):
+        ids = encoded["input_ids"][number]
+        windows.append(
+            Window(
+                inputs={name: encoded[name][number] for name in names},
+                example=example,
+                sequences=_numbers(encoded.sequence_ids(number)),
+                context=context,
+                offsets=np.array(encoded["offset_mapping"][number], dtype=np.int64).reshape(-1, 2),
+                words=_numbers(encoded.word_ids(number)),
+                null_index=null_index(tokenizer, ids),
+                is_first=number == 0 or examples[number - 1] != example,
+                is_last=number + 1 == len(examples) or examples[number + 1] != example,
+            )
+        )
+    return windows
+
+
+def null_index(tokenizer: Any, input_ids: Sequence[int]) -> int:
+    """The token that stands for "no answer": [CLS], else the begin of the text, else the first one.
+
+    Args:
+        tokenizer: knows the ids of both.
+        input_ids: of one window.
+    """
+    for token in (tokenizer.cls_token_id, tokenizer.bos_token_id):
+        if token is not None and token in input_ids:
+            return list(input_ids).index(token)
+    return 0
+
+
+def _numbers(values: Sequence[int | None]) -> np.ndarray:
+    return np.array([NO_TEXT if value is None else value for value in values], dtype=np.int64)
+
+
+def _cut_questions(tokenizer: Any, questions: Sequence[str], limit: int | None) -> tuple[list[str], list[int]]:
+    """Questions of at most `limit` tokens, and how many tokens they have."""
+    if limit is not None and limit < 1:
+        raise ValueError(f"`max_question_len` must be at least 1, got {limit}.")
+    if not questions:
+        return [], []
+    encoded = tokenizer(list(questions), add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    cut, lengths = [], []
+    for number, question in enumerate(questions):
+        # Not all tokens are the text's: knowledge may be among them.
+        ends = [
+            end
+            for (_, end), sequence in zip(encoded["offset_mapping"][number], encoded.sequence_ids(number), strict=True)
+            if sequence is not None
+        ]
+        short = limit is not None and len(ends) > limit
+        cut.append(question[: ends[limit - 1]] if short else question)
+        lengths.append(limit if short else len(ends))
+    return cut, lengths
+
+
+__all__ = ["MAX_QUESTION_LEN", "Window", "null_index", "question_windows"]
