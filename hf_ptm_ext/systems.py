@@ -221,6 +221,16 @@ SYSTEMS = (
         trains="XLM",
     ),
     System(
+        name="MT-DNN",
+        family=None,
+        models=(),
+        collators=(),
+        objectives=("distillation", "smoothness"),
+        trainers=("hf_ptm_ext.trainers.MultiTaskTrainer",),
+        paper="Multi-Task Deep Neural Networks for Natural Language Understanding",
+        link="https://arxiv.org/abs/1901.11504",
+    ),
+    System(
         name="ULMFiT's fine-tuning",
         family=None,
         models=(),

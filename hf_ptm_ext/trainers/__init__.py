@@ -4,6 +4,18 @@ from .auxiliary_lm import AuxiliaryLanguageModelCallback
 from .base import PtmTrainer, checkpoints, last_complete_checkpoint
 from .entity_replacement import EntityReplacementModel, EntityReplacementTrainer
 from .knowledge_embedding import KnowledgeEmbeddingModel, KnowledgeEmbeddingTrainer
+from .multi_task import (
+    MixedBatchSampler,
+    Mixing,
+    MultiTaskModel,
+    MultiTaskTrainer,
+    Smart,
+    StochasticAnswerClassifier,
+    StochasticAnswerHead,
+    Task,
+    TaskCollator,
+    TaskRows,
+)
 from .parameter_groups import (
     discriminative_learning_rates,
     encoder_layers,
@@ -30,11 +42,21 @@ __all__ = [
     "GradualUnfreezingCallback",
     "KnowledgeEmbeddingModel",
     "KnowledgeEmbeddingTrainer",
+    "MixedBatchSampler",
+    "Mixing",
+    "MultiTaskModel",
+    "MultiTaskTrainer",
     "PreTrainingTrainer",
     "PtmSeq2SeqTrainer",
     "PtmTrainer",
     "ResumableTrainer",
     "SequentialUnfreezingCallback",
+    "Smart",
+    "StochasticAnswerClassifier",
+    "StochasticAnswerHead",
+    "Task",
+    "TaskCollator",
+    "TaskRows",
     "TransEOptions",
     "TransEVectors",
     "UnfreezingCallback",

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.utils import ModelOutput
 
 from ..objectives import annealed_weight, next_token_loss
 
@@ -110,10 +111,10 @@ class AuxiliaryLanguageModelCallback(TrainerCallback):
         input_ids = keywords["input_ids"]
         logits = nn.functional.linear(states, module.get_input_embeddings().weight)
         lm_loss = next_token_loss(logits, input_ids, keywords.get("attention_mask"))
-        output["lm_loss"] = lm_loss
         if output.get("loss") is not None:
             output["loss"] = output["loss"] + self.weight * lm_loss
-        return output
+        # A class of outputs of its own fields could not be put together again by DistributedDataParallel.
+        return ModelOutput(**output, lm_loss=lm_loss)
 
 
 def _check_causal(model: nn.Module) -> None:

@@ -1,0 +1,207 @@
+"""One encoder under several heads, and the terms beside a task's loss."""
+
+import pytest
+import torch
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    BertConfig,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertModel,
+    RobertaConfig,
+    RobertaForSequenceClassification,
+)
+
+from hf_ptm_ext.objectives import smoothness_loss, stable_kl, symmetric_kl
+from hf_ptm_ext.trainers import MultiTaskModel, Smart, StochasticAnswerClassifier
+from tests.trainers.multi_task.small_tasks import SIZES, config, models, rows
+
+
+def batch(task, number=4):
+    return torch.utils.data.default_collate(rows(task, number))
+
+
+def test_all_tasks_have_one_encoder_and_their_own_heads():
+    found = models()
+    encoder = found["topic"].bert  # the one with a pooler
+    model = MultiTaskModel(found)
+    assert all(one.base_model is encoder for one in model.models.values())
+    names = model.unique_state_dict()
+    assert sum(name.endswith("word_embeddings.weight") for name in names) == 1
+    for task, one in found.items():
+        given = batch(task)
+        torch.testing.assert_close(model(task=task, **given).loss, one(**given).loss)
+        assert f"{task}_loss" in model(task=task, **given)
+
+
+def test_saved_tasks_are_plain_checkpoints(tmp_path):
+    model = MultiTaskModel(models()).eval()
+    model.save_tasks(tmp_path)
+    for task, auto_class in (("tags", AutoModelForTokenClassification), ("score", AutoModelForSequenceClassification)):
+        loaded, report = auto_class.from_pretrained(tmp_path / task, output_loading_info=True)
+        assert not report["unexpected_keys"]
+        assert not report["missing_keys"]
+        given = batch(task)
+        torch.testing.assert_close(loaded.eval()(**given).logits, model(task=task, **given).logits)
+
+
+def test_a_teachers_logits_and_its_probabilities_are_the_same_teacher():
+    model = MultiTaskModel(models()).eval()
+    for task in ("topic", "tags"):
+        given = batch(task)
+        answers = torch.randn(model(task=task, **given).logits.shape)
+        by_logits = model(task=task, teacher_logits=answers, **given)
+        by_probabilities = model(task=task, teacher_probabilities=answers.softmax(-1), **given)
+        torch.testing.assert_close(by_logits.loss, by_probabilities.loss, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(by_logits.loss, by_logits[f"{task}_loss"] + by_logits["distillation_loss"])
+        same = model(task=task, teacher_logits=by_logits.logits.detach(), **given)
+        assert same["distillation_loss"].item() == pytest.approx(0, abs=1e-6)
+    only = {name: value for name, value in batch("topic").items() if name != "labels"}
+    output = model(task="topic", teacher_logits=torch.zeros(4, 2), **only)
+    assert output.loss == output["distillation_loss"]
+
+
+def test_divergences():
+    torch.manual_seed(0)
+    first, second = torch.randn(5, 3), torch.randn(5, 3)
+    p, q = first.softmax(-1), second.softmax(-1)
+    expected = (p * (p / q).log()).sum(-1) + (q * (q / p).log()).sum(-1)
+    torch.testing.assert_close(symmetric_kl(first, second), expected)
+    odds = (p / (1 - p)).log(), (q / (1 - q)).log()
+    torch.testing.assert_close(stable_kl(first, second), 2 * (p * (odds[0] - odds[1])).sum(-1), atol=1e-3, rtol=1e-3)
+
+
+def test_the_ascent_finds_a_worse_point_than_noise_does():
+    torch.manual_seed(0)
+    weight, embeddings = torch.randn(8, 3) / 8, torch.randn(4, 5, 8)
+
+    def logits_of(states):
+        return states.mean(1) @ weight
+
+    logits = logits_of(embeddings)
+    # A step that the first noise, of 1e-5, does not outweigh; both ways end at norm 1 a token.
+    found = smoothness_loss(logits_of, embeddings, logits, step_size=1e4)
+    random = [torch.randn_like(embeddings) for _ in range(50)]
+    others = [
+        symmetric_kl(logits_of(embeddings + noise / noise.abs().amax(-1, keepdim=True)), logits).mean()
+        for noise in random
+    ]
+    assert found > 2 * torch.stack(others).mean()
+    assert smoothness_loss(lambda states: states.mean(1) @ weight * float("nan"), embeddings, logits) == 0
+
+
+def test_one_step_is_mt_dnns():
+    torch.manual_seed(0)
+    weight, embeddings = torch.randn(8, 3), torch.randn(4, 5, 8)
+
+    def logits_of(states):
+        return states.tanh().mean(1) @ weight
+
+    logits = logits_of(embeddings)
+    found = smoothness_loss(
+        logits_of, embeddings, logits, divergence=stable_kl, generator=torch.Generator().manual_seed(3)
+    )
+    noise = (torch.randn(embeddings.shape, generator=torch.Generator().manual_seed(3)) * 1e-5).requires_grad_()
+    (gradient,) = torch.autograd.grad(stable_kl(logits_of(embeddings + noise), logits).sum(), noise)
+    noise = noise + 1e-3 * gradient
+    noise = noise / (noise.abs().amax(-1, keepdim=True) + 1e-6)
+    torch.testing.assert_close(found, stable_kl(logits_of(embeddings + noise), logits).mean())
+
+
+@pytest.mark.parametrize("task", ["topic", "tags", "score"])
+def test_smoothness_is_part_of_the_loss_in_training_only(task):
+    torch.manual_seed(0)
+    model = MultiTaskModel(models(), {task: 0.5}, smart=Smart(weight=2.0))
+    given = batch(task)
+    output = model.train()(task=task, **given)
+    expected = 0.5 * (output[f"{task}_loss"] + 2.0 * output["smoothness_loss"])
+    torch.testing.assert_close(output.loss, expected)
+    assert output["smoothness_loss"] > 0
+    output.loss.backward()
+    assert model.encoder.embeddings.word_embeddings.weight.grad.abs().sum() > 0
+    assert "smoothness_loss" not in model.eval()(task=task, **given)
+
+
+def pair_model(**options):
+    torch.manual_seed(0)
+    return StochasticAnswerClassifier(BertModel(config()), num_labels=3, **options)
+
+
+PAIR = {
+    "input_ids": torch.tensor([[2, 5, 6, 3, 7, 8, 3], [2, 9, 3, 10, 3, 0, 0]]),
+    "token_type_ids": torch.tensor([[0, 0, 0, 0, 1, 1, 1], [0, 0, 0, 1, 1, 0, 0]]),
+    "attention_mask": torch.tensor([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0, 0]]),
+}
+
+
+def test_the_answer_network_gives_probabilities_and_reads_no_padding():
+    model = pair_model().eval()
+    logits = model(**PAIR).logits
+    torch.testing.assert_close(logits.exp().sum(-1), torch.ones(2))
+    alone = model(**{name: value[1:, :5] for name, value in PAIR.items()}).logits
+    torch.testing.assert_close(alone, logits[1:], atol=1e-5, rtol=1e-5)
+
+
+def test_the_answer_is_the_mean_of_the_turns():
+    torch.manual_seed(0)
+    states = torch.randn(2, 6, 16)
+    first, second = torch.tensor([[1, 1, 1, 0, 0, 0]] * 2).bool(), torch.tensor([[0, 0, 0, 1, 1, 0]] * 2).bool()
+    head = pair_model(turns=3).classifier.eval()
+    alpha = head.query(states[:, 3:5]).squeeze(-1).softmax(-1)
+    state = (alpha.unsqueeze(-1) * states[:, 3:5]).sum(1)
+    turns = []
+    for _ in range(3):
+        beta = (head.attention(states[:, :3]) @ state.unsqueeze(-1)).squeeze(-1).softmax(-1)
+        found = (beta.unsqueeze(-1) * states[:, :3]).sum(1)
+        turns.append(head.score(torch.cat([state, found, (state - found).abs(), state * found], -1)).softmax(-1))
+        state = head.update(found, state)
+    torch.testing.assert_close(head(states, first, second).exp(), torch.stack(turns).mean(0))
+
+
+def test_turns_are_left_out_in_training_only():
+    model = pair_model(turn_dropout=0.5, dropout=0.0)
+    torch.manual_seed(1)
+    outputs = [model.train()(**PAIR).logits for _ in range(4)]
+    assert any(not torch.equal(outputs[0], other) for other in outputs[1:])
+    assert all(torch.allclose(output.exp().sum(-1), torch.ones(2)) for output in outputs)
+    assert torch.equal(model.eval()(**PAIR).logits, model(**PAIR).logits)
+
+
+def test_an_answer_network_is_saved_and_read(tmp_path):
+    model = pair_model(turns=2).eval()
+    wrapper = MultiTaskModel({"pairs": model})
+    (folder,) = wrapper.save_tasks(tmp_path)
+    again = StochasticAnswerClassifier.from_pretrained(folder)
+    assert again.classifier.turns == 2
+    torch.testing.assert_close(again(**PAIR).logits, model(**PAIR).logits)
+    with pytest.raises(ValueError, match="has no answer_head"):
+        StochasticAnswerClassifier.from_pretrained(tmp_path)
+
+
+def test_what_does_not_fit_is_refused():
+    found = models()
+    roberta = RobertaForSequenceClassification(RobertaConfig(vocab_size=40, **SIZES))
+    wide = BertForSequenceClassification(config(hidden_size=32))
+    with pytest.raises(ValueError, match="at least one task"):
+        MultiTaskModel({})
+    with pytest.raises(ValueError, match="without dots"):
+        MultiTaskModel({"a.b": found["topic"]})
+    with pytest.raises(ValueError, match="must have one encoder, got a roberta for `other`"):
+        MultiTaskModel({"topic": found["topic"], "other": roberta})
+    with pytest.raises(ValueError, match="encoders of one size; that of"):
+        MultiTaskModel({"topic": models()["topic"], "other": wide})
+    model = MultiTaskModel(models(), smart=Smart())
+    with pytest.raises(ValueError, match="`task` must be one of"):
+        model(task="none", **batch("topic"))
+    with pytest.raises(ValueError, match="must have the shape of the logits"):
+        model(task="topic", teacher_logits=torch.zeros(4, 3), **batch("topic"))
+    questions = MultiTaskModel({"qa": BertForQuestionAnswering(config())}, smart=Smart()).train()
+    with pytest.raises(ValueError, match="gives no `logits`"):
+        questions(task="qa", input_ids=torch.tensor([[2, 5]]))
+    with pytest.raises(ValueError, match="must have two segments"):
+        StochasticAnswerClassifier(BertModel(BertConfig(vocab_size=40, type_vocab_size=1, **SIZES)), 2)
+    with pytest.raises(ValueError, match="mark a second text"):
+        pair_model()(input_ids=torch.tensor([[2, 5]]), token_type_ids=torch.tensor([[0, 0]]))
+    with pytest.raises(ValueError, match="must have the tensors of the tasks"):
+        model.load_unique_state_dict({})
