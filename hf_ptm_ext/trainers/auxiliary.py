@@ -7,12 +7,13 @@ objective's parameters (a relation table, a classifier) lie beside it and are on
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from .base import PtmTrainer
 from .pretraining import PreTrainingTrainer
 
 AUXILIARY_FILE = "auxiliary_heads.safetensors"
@@ -80,13 +81,15 @@ class AuxiliaryObjective(nn.Module):
         self.load_state_dict(state, strict=False)
 
 
-class AuxiliaryObjectiveTrainer(PreTrainingTrainer):
-    """`PreTrainingTrainer` for an `AuxiliaryObjective`: checkpoints are the plain model's, with one more file.
+class PlainModelCheckpoints(PtmTrainer):
+    """Checkpoints of an `AuxiliaryObjective`: the plain model's, with one more file for the other parameters.
 
     Args:
-        args: as `PreTrainingTrainer`.
-        kwargs: as `PreTrainingTrainer`.
+        args: as `PtmTrainer`.
+        kwargs: as `PtmTrainer`.
     """
+
+    auxiliary_file: ClassVar[str] = AUXILIARY_FILE
 
     @contextmanager
     def _plain_model(self, wrapper: AuxiliaryObjective) -> Iterator[None]:
@@ -99,29 +102,58 @@ class AuxiliaryObjectiveTrainer(PreTrainingTrainer):
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
         wrapper = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
+        auxiliary = None
         if state_dict is not None:
+            auxiliary = {name: value for name, value in state_dict.items() if not name.startswith(WRAPPED)}
             state_dict = {
                 name.removeprefix(WRAPPED): value for name, value in state_dict.items() if name.startswith(WRAPPED)
             }
         with self._plain_model(wrapper):
             super()._save(output_dir, state_dict)
-        if self.args.should_save:
+        state = wrapper.auxiliary_state_dict() if auxiliary is None else auxiliary
+        if self.args.should_save and state:
             folder = Path(output_dir if output_dir is not None else self.args.output_dir)
-            partial = folder / f"{AUXILIARY_FILE}.partial"
-            save_file(wrapper.auxiliary_state_dict(), str(partial))
-            partial.replace(folder / AUXILIARY_FILE)
+            partial = folder / f"{self.auxiliary_file}.partial"
+            save_file({name: value.detach().cpu().contiguous() for name, value in state.items()}, str(partial))
+            partial.replace(folder / self.auxiliary_file)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        if self.is_fsdp_enabled:  # saved and loaded as one sharded whole
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+            return
         wrapper = self.accelerator.unwrap_model(self.model if model is None else model, keep_torch_compile=False)
         with self._plain_model(wrapper):
             super()._load_from_checkpoint(resume_from_checkpoint, wrapper.model)
-        path = Path(resume_from_checkpoint) / AUXILIARY_FILE
+        self._load_auxiliary(wrapper, resume_from_checkpoint)
+
+    def _load_best_model(self) -> None:
+        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
+            super()._load_best_model()
+            return
+        wrapper = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
+        with self._plain_model(wrapper):
+            super()._load_best_model()
+        self._load_auxiliary(wrapper, str(self.state.best_model_checkpoint))
+
+    def _load_auxiliary(self, wrapper: AuxiliaryObjective, checkpoint: str) -> None:
+        if not wrapper.auxiliary_state_dict():
+            return
+        path = Path(checkpoint) / self.auxiliary_file
         if not path.is_file():
             raise ValueError(
-                f"`resume_from_checkpoint` = {resume_from_checkpoint} has no {AUXILIARY_FILE}: it was written by "
-                "another Trainer. Load it as the plain model and start a new run."
+                f"`resume_from_checkpoint` = {checkpoint} has no {self.auxiliary_file}: it was written by another "
+                "Trainer. Load it as the plain model and start a new run."
             )
         wrapper.load_auxiliary_state_dict(load_file(str(path)))
 
 
-__all__ = ["AuxiliaryObjective", "AuxiliaryObjectiveTrainer"]
+class AuxiliaryObjectiveTrainer(PlainModelCheckpoints, PreTrainingTrainer):
+    """`PreTrainingTrainer` for an `AuxiliaryObjective`.
+
+    Args:
+        args: as `PreTrainingTrainer`.
+        kwargs: as `PreTrainingTrainer`.
+    """
+
+
+__all__ = ["AuxiliaryObjective", "AuxiliaryObjectiveTrainer", "PlainModelCheckpoints"]

@@ -1,0 +1,411 @@
+"""The Trainer of distillation: presets, terms in the log, exact accumulation and resume, plain checkpoints."""
+
+import copy
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
+from torch.utils.data import DataLoader
+from transformers import TrainerCallback
+from transformers.trainer_pt_utils import nested_detach
+from transformers.utils import find_labels
+
+from ..trainers.auxiliary import PlainModelCheckpoints
+from ..trainers.resume import ResumableTrainer, at_call, is_resumable
+from .arguments import DistillationArguments
+from .checks import check_labels, check_vocabularies, teacher_warning
+from .collation import TeacherColumns
+from .layouts import ModelShape
+from .outputs import logits_fields
+from .presets import preset_objectives
+from .progressive import is_open, layer_of_parameters, learning_rate_factors, phase_of
+from .wrapper import DistillationModel, refuse_reentrant
+
+logger = logging.getLogger(__name__)
+
+PROJECTIONS_FILE = "distill_projections.safetensors"
+LAYER = "distilled_layer"
+NO_LAYER = -1
+
+
+class ClosedLayers(TrainerCallback):
+    """Progressive distillation: parameters whose turn has not come get no gradient, so Adam keeps no moments of them."""
+
+    def __init__(self, total_steps: int, layers: int):
+        self.total_steps = total_steps
+        self.layers = layers
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, optimizer: Any = None, **kwargs: Any) -> None:
+        for group in optimizer.param_groups:
+            layer = None if group[LAYER] == NO_LAYER else group[LAYER]
+            if not is_open(layer, state.global_step, self.total_steps, self.layers):
+                for parameter in group["params"]:
+                    parameter.grad = None
+
+
+class DistillationTrainer(PlainModelCheckpoints, ResumableTrainer):
+    """Distils a student from one or several teachers.
+
+    The loss is a mean over the update: accumulation and the number of processes change neither loss nor gradient.
+    Exact for any row lengths are the terms that are means over rows, tokens or labels (labels, soft labels, cosine,
+    patience, MiniLM's); TinyBERT's and MobileBERT's hidden-state and attention terms are means over padded rows, as in
+    their references, and so are exact where the rows of all micro-batches are padded to the same length.
+
+    Checkpoints hold the student under its own class, which loads with its Auto class, and beside it
+    `distill_projections.safetensors` if the objectives have parameters.
+
+    Args:
+        model: the student, a model with the head that the objectives need.
+        teacher: one teacher or a list; they are frozen and put in evaluation mode.
+        args: `DistillationArguments`.
+        teacher_processing_class: the teachers' tokenizer, if it may differ from `processing_class`: vocabularies are
+            compared, and columns that begin with `teacher_` are padded with it.
+        eval_collator: collator of evaluation batches (default: a copy of the training one, reset before each
+            evaluation).
+        kwargs: as `transformers.Trainer`.
+
+    Raises:
+        TypeError: `args` are no `DistillationArguments`.
+        ValueError: student, teacher, data and objectives do not fit together.
+
+    Example:
+        >>> import tempfile
+        >>> from transformers import BertConfig, BertForSequenceClassification
+        >>> sizes = dict(vocab_size=9, hidden_size=8, num_attention_heads=2, intermediate_size=8)
+        >>> student = BertForSequenceClassification(BertConfig(num_hidden_layers=1, **sizes))
+        >>> teacher = BertForSequenceClassification(BertConfig(num_hidden_layers=2, **sizes))
+        >>> rows = [{"input_ids": [1, 2, 3], "attention_mask": [1, 1, 1], "labels": n % 2} for n in range(4)]
+        >>> args = DistillationArguments(
+        ...     tempfile.mkdtemp(), preset="pkd", preset_options={"layers": [[1, 1]]}, use_cpu=True, report_to="none"
+        ... )
+        >>> trainer = DistillationTrainer(student, teacher, args, train_dataset=rows)
+        >>> list(trainer.wrapper.terms), type(trainer.student).__name__
+        (['label', 'soft_label', 'patience'], 'BertForSequenceClassification')
+    """
+
+    auxiliary_file = PROJECTIONS_FILE
+    # Each term is a mean; the Trainer divides by the number of micro-batches.
+    loss_is_scaled_for_ga = False
+
+    def __init__(
+        self,
+        model: nn.Module | None = None,
+        teacher: nn.Module | Sequence[nn.Module] | None = None,
+        args: DistillationArguments | None = None,
+        *,
+        teacher_processing_class: Any = None,
+        eval_collator: Any = None,
+        **kwargs: Any,
+    ):
+        if not isinstance(args, DistillationArguments):
+            raise TypeError(f"`args` must be DistillationArguments, got {type(args).__name__}.")
+        if kwargs.get("compute_loss_func") is not None:
+            raise ValueError("`compute_loss_func` must be None: the loss is what the objectives make it.")
+        if args.n_gpu > 1:
+            raise ValueError(
+                f"`n_gpu` is {args.n_gpu}: one process on several GPUs (DataParallel) cannot distil. Start one process "
+                "per GPU: `accelerate launch`."
+            )
+        if args.activation_checkpointing:
+            refuse_reentrant(args.activation_checkpointing_kwargs)
+        self._teacher = teacher
+        self.args = args
+        super().__init__(model=None if model is None else self._wrapped(model), args=args, **kwargs)
+        wrapper = self.wrapper
+        student = ModelShape.of(wrapper.model)
+        if args.label_names is None:
+            self.label_names = find_labels(type(student.model))
+        self._takes_target_counts = True
+        self._count_targets_of = wrapper.count_targets
+        self._eval_terms: dict[str, torch.Tensor] = {}
+        if teacher_processing_class is not None:
+            self.data_collator = TeacherColumns(self.data_collator, teacher_processing_class)
+        # A collator of its own: evaluation must not use up the training collator's masks.
+        self.eval_collator = copy.deepcopy(self.data_collator) if eval_collator is None else eval_collator
+        columns = getattr(self.train_dataset, "column_names", None)
+        check_vocabularies(student, wrapper.teachers, columns, self.processing_class, teacher_processing_class)
+        check_labels(student, wrapper.teachers)
+        if args.is_progressive:
+            self.add_callback(ClosedLayers(self.progressive_steps, student.layers))
+
+    # ---- the wrapper ----
+
+    def _wrapped(self, student: nn.Module) -> DistillationModel:
+        args = self.args
+        objectives = args.objectives
+        if args.preset is not None:
+            objectives = preset_objectives(args.preset, student, **(args.preset_options or {}))
+        several = getattr(getattr(student, "config", None), "problem_type", None) == "multi_label_classification"
+        wrapper = DistillationModel(
+            student,
+            self._teacher,
+            objectives,
+            average=args.teacher_average,
+            teacher_dtype=None if args.teacher_dtype is None else getattr(torch, args.teacher_dtype),
+            teacher_in_eval=args.teacher_in_eval,
+            label_smoothing=0.0 if several else args.label_smoothing_factor,
+        )
+        wrapper.teachers.to(args.device)
+        return wrapper
+
+    def call_model_init(self, trial: Any = None) -> DistillationModel:
+        """As upstream; what `model_init` makes is the student.
+
+        Args:
+            trial: as upstream.
+        """
+        return self._wrapped(super().call_model_init(trial))
+
+    @property
+    def wrapper(self) -> DistillationModel:
+        """The module that is trained."""
+        return self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
+
+    @property
+    def student(self) -> nn.Module:
+        """The student."""
+        return self.wrapper.model
+
+    # ---- data ----
+
+    def _set_signature_columns_if_needed(self) -> None:
+        """Columns of the student, of the teachers (plain and as `teacher_...`) and of the collator are kept."""
+        if self._signature_columns is None:
+            names = [*self.wrapper.columns, *self.label_names, "label", "label_ids"]
+            self._signature_columns = list(dict.fromkeys(names))
+        super()._set_signature_columns_if_needed()
+
+    @contextmanager
+    def _evaluation_collator(self) -> Iterator[None]:
+        if hasattr(self.eval_collator, "load_state_dict"):
+            self.eval_collator.load_state_dict(at_call(self.eval_collator.state_dict(), 0))
+        training, self.data_collator = self.data_collator, self.eval_collator
+        try:
+            yield
+        finally:
+            self.data_collator = training
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
+        """As upstream, with the evaluation collator.
+
+        Args:
+            eval_dataset: as upstream.
+        """
+        with self._evaluation_collator():
+            return super().get_eval_dataloader(eval_dataset)
+
+    def get_test_dataloader(self, test_dataset: Any) -> DataLoader:
+        """As upstream, with the evaluation collator.
+
+        Args:
+            test_dataset: as upstream.
+        """
+        with self._evaluation_collator():
+            return super().get_test_dataloader(test_dataset)
+
+    def _some_rows(self, dataset: Any, number: int) -> Iterator[dict[str, Any]]:
+        """Batches of rows from all over a data set, without a draw from any generator."""
+        if hasattr(dataset, "column_names"):
+            dataset = self._remove_unused_columns(dataset)
+        picked = range(0, len(dataset), max(len(dataset) // number, 1))
+        size = self.args.per_device_eval_batch_size
+        with self._evaluation_collator():
+            collate = self._get_collator_with_removed_columns(self.data_collator)
+            for start in range(0, len(picked), size):
+                yield self._prepare_inputs(collate([dataset[row] for row in picked[start : start + size]]))
+
+    # ---- training ----
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """As upstream; before it the teacher is compared with chance.
+
+        Args:
+            args: as upstream.
+            kwargs: as upstream.
+        """
+        self._check_teacher()
+        return super().train(*args, **kwargs)
+
+    def _check_teacher(self) -> None:
+        dataset = self.train_dataset if self.eval_dataset is None else self.eval_dataset
+        number = self.args.teacher_check_rows
+        teachers = self.wrapper.teachers
+        if not number or not teachers.models or isinstance(dataset, dict) or is_resumable(dataset):
+            return
+        if not hasattr(dataset, "__len__") or not self.is_world_process_zero():
+            return
+        warning = teacher_warning(teachers, list(self._some_rows(dataset, number)))
+        if warning is not None:
+            logger.warning(warning)
+
+    @property
+    def progressive_steps(self) -> int:
+        """Updates of progressive distillation."""
+        if self.args.progressive_steps is not None:
+            return self.args.progressive_steps
+        if self.args.max_steps <= 0:
+            raise ValueError(
+                "Progressive distillation is planned by updates: set `max_steps` or `progressive_steps`, got neither."
+            )
+        return self.args.max_steps
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> Any:
+        """Run teachers and student, and remember the terms.
+
+        Args:
+            model: the wrapped module.
+            inputs: the batch.
+            return_outputs: as upstream.
+            num_items_in_batch: unused: the terms count what they are means over themselves.
+        """
+        wrapper = self.wrapper
+        arguments = dict(inputs)
+        wrapper.phase = None
+        if wrapper.training and self.args.is_progressive:
+            layers = ModelShape.of(wrapper.model).layers
+            wrapper.phase = phase_of(self.state.global_step, self.progressive_steps, layers)
+        if any(term.teacher_needs for term in wrapper.active_terms()):
+            arguments["teacher_outputs"] = self._teacher_outputs(wrapper, inputs)
+        if wrapper.training:
+            arguments["term_scales"] = self._term_scales(wrapper, inputs)
+        outputs = model(**arguments)
+        if wrapper.training:
+            self._remember_terms(outputs, None)
+        else:
+            self._remember_eval_terms(outputs, len(next(iter(inputs.values()))))
+        loss = outputs.get("loss")
+        return (loss, outputs) if return_outputs else loss
+
+    def _teacher_outputs(self, wrapper: DistillationModel, inputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        if self.args.teacher_dtype is not None:
+            with torch.autocast(self.args.device.type, enabled=False):
+                return wrapper.teachers(inputs)
+        with self.accelerator.autocast():
+            return wrapper.teachers(inputs)
+
+    def _term_scales(self, wrapper: DistillationModel, inputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        """This micro-batch's share of what is counted over the update, times what the mean over them divides by."""
+        parts = self.current_gradient_accumulation_steps
+        if self.args.average_tokens_across_devices:
+            parts *= self.args.world_size
+        return {
+            unit: parts * count.to(self.args.device) / self._target_counts[unit].clamp_min(1)
+            for unit, count in wrapper.count_targets(inputs).items()
+        }
+
+    # ---- evaluation ----
+
+    def _remember_eval_terms(self, outputs: Mapping[str, Any], rows: int) -> None:
+        count = torch.tensor(float(rows), device=self.args.device)
+        self._eval_terms["rows"] = self._eval_terms.get("rows", 0) + count
+        for name in self.wrapper.term_fields:
+            if name in outputs:
+                self._eval_terms[name] = self._eval_terms.get(name, 0) + outputs[name].detach().float() * count
+
+    def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> Any:
+        """As upstream, with the terms among the metrics if teachers take part in evaluation.
+
+        Args:
+            args: as upstream.
+            metric_key_prefix: as upstream.
+            kwargs: as upstream.
+        """
+        self._eval_terms = {}
+        output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
+        sums = self.accelerator.reduce(self._eval_terms, reduction="sum") if self._eval_terms else {}
+        for name in self.wrapper.term_fields:
+            if name in sums:
+                output.metrics[f"{metric_key_prefix}_{name}"] = (sums[name] / sums["rows"]).item()
+        return output
+
+    def prediction_step(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+    ) -> tuple[Any, Any, Any]:
+        """Loss, logits and labels of a batch: nothing else of the output is gathered, labels may be missing.
+
+        Args:
+            model: as upstream.
+            inputs: as upstream.
+            prediction_loss_only: as upstream.
+            ignore_keys: unused.
+        """
+        inputs = self._prepare_inputs(inputs)
+        labels = [inputs[name] for name in self.label_names if inputs.get(name) is not None]
+        with torch.no_grad(), self.compute_loss_context_manager():
+            loss, outputs = self.compute_loss(model, inputs, return_outputs=True)
+        loss = None if loss is None else loss.detach().mean()
+        if prediction_loss_only:
+            return loss, None, None
+        logits = nested_detach(tuple(logits_fields(outputs).values()))
+        return loss, _single(logits), _single(tuple(labels))
+
+    # ---- progressive distillation ----
+
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        """As upstream; in progressive distillation with one group of parameters a layer.
+
+        Args:
+            model: as upstream.
+        """
+        if not self.args.is_progressive or self.optimizer is not None:
+            return super().create_optimizer(model)
+        trained = self.model if model is None else model
+        layers = layer_of_parameters(self.student, ModelShape.of(self.student).layers)
+        decayed = set(self.get_decay_parameter_names(trained))
+        groups: dict[tuple[int, bool], list[nn.Parameter]] = {}
+        for name, parameter in trained.named_parameters():
+            if parameter.requires_grad:
+                groups.setdefault((layers.get(id(parameter), NO_LAYER), name in decayed), []).append(parameter)
+        if self.optimizer_cls_and_kwargs is not None:
+            optimizer_class, options = self.optimizer_cls_and_kwargs
+        else:
+            optimizer_class, options = self.get_optimizer_cls_and_kwargs(self.args, trained)
+        self.optimizer = optimizer_class(
+            [
+                {"params": groups[key], "weight_decay": self.args.weight_decay if key[1] else 0.0, LAYER: key[0]}
+                for key in sorted(groups)
+            ],
+            **options,
+        )
+        return self.optimizer
+
+    def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
+        """As upstream; progressive distillation has its own schedule, whatever `lr_scheduler_type` says.
+
+        Args:
+            num_training_steps: as upstream.
+            optimizer: as upstream.
+        """
+        if not self.args.is_progressive or self.lr_scheduler is not None:
+            return super().create_scheduler(num_training_steps, optimizer)
+        optimizer = self.optimizer if optimizer is None else optimizer
+        layers = ModelShape.of(self.student).layers
+        factors = [
+            learning_rate_factors(None if group[LAYER] == NO_LAYER else group[LAYER], self.progressive_steps, layers)
+            for group in optimizer.param_groups
+        ]
+        self.lr_scheduler = LambdaLR(getattr(optimizer, "optimizer", optimizer), factors)
+        self._created_lr_scheduler = True
+        return self.lr_scheduler
+
+
+def _single(values: tuple[Any, ...]) -> Any:
+    """Nothing, the only value, or all."""
+    return None if not values else values[0] if len(values) == 1 else values
+
+
+__all__ = ["PROJECTIONS_FILE", "DistillationTrainer"]

@@ -1,0 +1,244 @@
+"""The module that is trained in distillation: the student, its hooks, the projections and all terms in one forward.
+
+A loss that is computed outside the wrapped forward never reaches DistributedDataParallel's reducer; here the student
+runs, what the hooks took is compared, and one loss comes out. The teachers are no submodules: they appear neither in
+the state dict nor in the optimiser, and `train()` does not reach them.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.trainer_pt_utils import LabelSmoother
+from transformers.utils import ModelOutput
+
+from ..trainers.auxiliary import AuxiliaryObjective
+from .capture import Capture
+from .layouts import ModelShape
+from .outputs import LABEL_COLUMNS, joint_logits, logits_fields
+from .registry import build_terms
+from .teachers import Teachers
+from .terms import Pass, Term
+
+LABELS = "labels"
+
+
+def refuse_reentrant(checkpointing: Mapping[str, Any] | None) -> None:
+    """Refuse reentrant activation checkpointing, which hands hooks tensors without gradients.
+
+    Args:
+        checkpointing: arguments of `torch.utils.checkpoint.checkpoint`, or `None` for the default, which is not.
+
+    Raises:
+        ValueError: it is reentrant.
+    """
+    if checkpointing is not None and checkpointing.get("use_reentrant", True):
+        raise ValueError(
+            f'`activation_checkpointing_kwargs` must have "use_reentrant": False in distillation, got '
+            f"{dict(checkpointing)}: under reentrant checkpointing what the hooks take carries no gradient."
+        )
+
+
+class DistillationModel(AuxiliaryObjective):
+    """A student with the objectives that tie it to its teachers.
+
+    Args:
+        model: the student.
+        teacher: one teacher, several, or `None` if outputs of theirs come with the batches.
+        objectives: what is compared, see `build_terms`.
+        average: how several teachers' logits become one, see `Teachers`.
+        teacher_dtype: dtype in which they run, their own by default.
+        teacher_in_eval: whether evaluation computes the objectives with the teachers; otherwise its loss is the
+            student's own on the labels.
+        label_smoothing: share of the uniform distribution in the targets of the student's own loss.
+
+    Raises:
+        TypeError: the student is no model of transformers.
+        ValueError: the objectives do not fit the models, see the objectives.
+
+    Example:
+        >>> from transformers import BertConfig, BertForSequenceClassification
+        >>> sizes = dict(vocab_size=9, hidden_size=8, num_attention_heads=2, intermediate_size=8)
+        >>> student = BertForSequenceClassification(BertConfig(num_hidden_layers=1, **sizes))
+        >>> teacher = BertForSequenceClassification(BertConfig(num_hidden_layers=2, **sizes))
+        >>> model = DistillationModel(student, teacher, [{"objective": "hidden"}, {"objective": "labels"}])
+        >>> output = model(input_ids=torch.tensor([[1, 2, 3]]), labels=torch.tensor([1]))
+        >>> sorted(output), torch.allclose(output.loss, output.hidden_loss + output.label_loss)
+        (['hidden_loss', 'label_loss', 'logits', 'loss'], True)
+    """
+
+    # The loss is a mean over the batch: the Trainer must not hand over `num_items_in_batch`.
+    accepts_loss_kwargs = False
+
+    def __init__(
+        self,
+        model: nn.Module,
+        teacher: nn.Module | Sequence[nn.Module] | None,
+        objectives: Sequence[Mapping[str, Any]] | Mapping[str, Any],
+        *,
+        average: str = "probabilities",
+        teacher_dtype: torch.dtype | None = None,
+        teacher_in_eval: bool = False,
+        label_smoothing: float = 0.0,
+    ):
+        super().__init__(model)
+        teachers = Teachers.of(teacher, student=model, average=average, dtype=teacher_dtype)
+        terms = build_terms(objectives, model, teachers)
+        self.terms = nn.ModuleDict({term.name: term for term in terms})
+        self.teacher_in_eval = teacher_in_eval
+        self.label_smoother = LabelSmoother(epsilon=label_smoothing) if label_smoothing else None
+        # Layer whose objectives count in progressive distillation; the Trainer sets it from the step.
+        self.phase: int | None = None
+        teachers.ask(name for term in terms for name in term.teacher_needs)
+        # Past `nn.Module`, which would take it for a part of the model.
+        object.__setattr__(self, "teachers", teachers)
+        needs = {name for term in terms for name in term.student_needs}
+        object.__setattr__(self, "_capture", Capture(model, needs - {"logits", "loss"}))
+        self._needs_loss = "loss" in needs
+        self._needs_logits = "logits" in needs or self.label_smoother is not None
+        self._inputs = ModelShape.of(model).inputs
+
+    # ---- what a Trainer asks of a model ----
+
+    @property
+    def is_activation_checkpointing(self) -> bool:
+        """Whether the student's activations are checkpointed."""
+        return bool(getattr(self.model, "is_activation_checkpointing", False))
+
+    def activation_checkpointing_enable(self, activation_checkpointing_kwargs: Any = None, **kwargs: Any) -> None:
+        """Checkpoint the student's activations, as its own method does.
+
+        Args:
+            activation_checkpointing_kwargs: as `PreTrainedModel.activation_checkpointing_enable`.
+            kwargs: as `PreTrainedModel.activation_checkpointing_enable`.
+
+        Raises:
+            ValueError: reentrant checkpointing, under which hooks see tensors without gradients.
+        """
+        refuse_reentrant(activation_checkpointing_kwargs)
+        self.model.activation_checkpointing_enable(activation_checkpointing_kwargs, **kwargs)
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns that student and teachers read."""
+        return sorted({*self._inputs, *self.teachers.columns})
+
+    @property
+    def term_fields(self) -> list[str]:
+        """Names of the terms' fields in the output."""
+        return [f"{name}_loss" for name in self.terms]
+
+    @staticmethod
+    def count_targets(batch: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        """Count what the terms are means over.
+
+        Args:
+            batch: the inputs.
+
+        Returns:
+            Unit -> number, for each of `UNITS`.
+        """
+        ids = batch["input_ids"] if "input_ids" in batch else next(iter(batch.values()))
+        mask = batch.get("attention_mask")
+        tokens = mask.sum() if mask is not None else torch.tensor(ids.numel(), device=ids.device)
+        labels = batch.get(LABELS)
+        rows = torch.tensor(ids.shape[0], device=ids.device)
+        labelled = rows if labels is None else (labels != -100).sum()
+        return {"rows": rows, "tokens": tokens, "labels": labelled}
+
+    # ---- the loss ----
+
+    def active_terms(self) -> list[Term]:
+        """The terms of this forward: all in training, without a teacher in evaluation none that needs one."""
+        if self.training or self.teacher_in_eval:
+            return list(self.terms.values())
+        return []
+
+    def forward(
+        self,
+        teacher_outputs: dict[str, torch.Tensor] | None = None,
+        term_scales: dict[str, torch.Tensor] | None = None,
+        **inputs: Any,
+    ) -> ModelOutput:
+        """Run the student (and the teachers, unless their outputs are given), and compute the terms.
+
+        Args:
+            teacher_outputs: what `teachers` would give, by name.
+            term_scales: unit -> factor of the terms that are means over it, so that an update over several
+                micro-batches or processes is a mean over all of them; 1 by default.
+            inputs: columns of the student and of the teachers. Teachers read the student's columns, or, where there is
+                a `teacher_input_ids`, the columns that begin with `teacher_`.
+
+        Returns:
+            `loss`, `logits` (or `start_logits` and `end_logits`) and `<term>_loss` of each term.
+
+        Raises:
+            ValueError: a term needs labels, or logits that the student does not give, or a tensor was not captured.
+        """
+        terms = self.active_terms()
+        batch, logits = self._run_student(terms, inputs)
+        if any(term.teacher_needs for term in terms):
+            batch.teacher = teacher_outputs if teacher_outputs is not None else self.teachers(inputs)
+        fields: dict[str, torch.Tensor] = {}
+        loss = None if terms else batch.student.get("loss")
+        for term in terms:
+            value = term(batch)
+            if term_scales is not None:
+                value = value * term_scales[term.unit(batch)]
+            fields[f"{term.name}_loss"] = value
+            loss = term.weight * value if loss is None else loss + term.weight * value
+        return ModelOutput(**({} if loss is None else {"loss": loss}), **logits, **fields)
+
+    def _run_student(self, terms: list[Term], inputs: dict[str, Any]) -> tuple[Pass, dict[str, torch.Tensor]]:
+        labelled = not terms or any(term.needs_labels for term in terms)
+        arguments = {
+            name: value
+            for name, value in inputs.items()
+            if name in self._inputs and (labelled or name not in LABEL_COLUMNS)
+        }
+        if "return_logits" in self._inputs and (self._needs_logits or not self.training):
+            arguments["return_logits"] = True
+        if terms:
+            self._capture.start()
+        output = self.model(**arguments)
+        seen = self._capture.take(gradients=self.training and torch.is_grad_enabled()) if terms else {}
+        logits = logits_fields(output)
+        joint = joint_logits(logits)
+        if self._needs_logits and joint is None:
+            raise ValueError(
+                f"`student` must have a head that gives logits for these objectives, {type(self.model).__name__} gives "
+                f"{', '.join(output)}."
+            )
+        if joint is not None:
+            seen["logits"] = joint
+        labels = inputs.get(LABELS)
+        loss = self._label_loss(output, logits, labels) if labelled else None
+        if loss is not None:
+            seen["loss"] = loss
+        elif any(term.needs_labels for term in terms):
+            names = ", ".join(repr(term.name) for term in terms if term.needs_labels)
+            raise ValueError(
+                f"Objective {names} needs `labels` in the batch, got {', '.join(sorted(inputs))}. Leave it out to distil "
+                "without labels."
+            )
+        mask = inputs.get("attention_mask")
+        if mask is not None:
+            mask = mask.reshape(-1, mask.shape[-1])  # of multiple choice: rows of all choices
+        length = inputs["input_ids"].shape[-1] if "input_ids" in inputs else None
+        per_token = joint is not None and len(logits) == 1 and joint.dim() == 3 and joint.shape[1] == length
+        return Pass(seen, {}, mask, labels, per_token, self.phase), logits
+
+    def _label_loss(
+        self, output: Any, logits: dict[str, torch.Tensor], labels: torch.Tensor | None
+    ) -> torch.Tensor | None:
+        """The student's own loss, or the smoothed one; 0 where no position has a label."""
+        loss = output.get("loss")
+        if self.label_smoother is not None and labels is not None:
+            loss = self.label_smoother({"logits": joint_logits(logits)}, labels)
+        if loss is None or labels is None:
+            return loss
+        return torch.where((labels != -100).any(), loss, torch.zeros_like(loss))
+
+
+__all__ = ["DistillationModel", "refuse_reentrant"]
