@@ -6,6 +6,7 @@ from .layouts import Layout
 from .presets import PRESETS, preset_objectives
 from .registry import OBJECTIVES, build_terms
 from .teachers import Teachers
+from .tinybert import rectify_classifier_input
 from .trainer import DistillationTrainer
 from .wrapper import DistillationModel
 
@@ -20,4 +21,5 @@ __all__ = [
     "Teachers",
     "build_terms",
     "preset_objectives",
+    "rectify_classifier_input",
 ]

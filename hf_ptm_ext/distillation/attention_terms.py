@@ -4,16 +4,9 @@ from typing import Any
 
 import torch
 
-from ..objectives import (
-    attention_scores,
-    minilm_attention_loss,
-    mobilebert_attention_loss,
-    relation_loss,
-    tinybert_attention_loss,
-    value_relation_loss,
-)
 from .layer_maps import Layers, attention_map
 from .layouts import ModelShape
+from .losses import attention_scores, mobilebert_attention_loss, relation_loss, tinybert_attention_loss
 from .terms import LayerTerm, Pass, require_equal
 
 REDUCTIONS = ("sequence_mean", "token_mean")
@@ -133,7 +126,7 @@ class AttentionDivergenceTerm(_MiniLMTerm):
         for pair in self.active_pairs(batch):
             of_student, of_teacher = self.tensors(batch, pair)
             losses.append(
-                minilm_attention_loss(
+                relation_loss(
                     *of_student, *of_teacher, self.heads, mask=batch.attention_mask, reduction=self.reduction
                 )
             )
@@ -172,7 +165,15 @@ class ValueRelationTerm(_MiniLMTerm):
         for pair in self.active_pairs(batch):
             (student,), (teacher,) = self.tensors(batch, pair)
             losses.append(
-                value_relation_loss(student, teacher, self.heads, mask=batch.attention_mask, reduction=self.reduction)
+                relation_loss(
+                    student,
+                    student,
+                    teacher,
+                    teacher,
+                    self.heads,
+                    mask=batch.attention_mask,
+                    reduction=self.reduction,
+                )
             )
         return torch.stack(losses).sum()
 

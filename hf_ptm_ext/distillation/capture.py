@@ -178,8 +178,8 @@ class Capture:
         model = type(plain_model(self.model)).__name__
         if missing:
             raise ValueError(
-                f"{model} gave nothing for {', '.join(missing)}: its forward computes them without calling the modules "
-                "that hold them, or it did not run. Objectives on them would be 0 without notice."
+                f"{model} gave nothing for {', '.join(missing)}: its forward computes them without calling the "
+                "modules that hold them, or it did not run. Objectives on them would be 0 without notice."
             )
         if gradients:
             cut = [name for name in self.names if not seen[name].requires_grad and trains(self._sources[name])]

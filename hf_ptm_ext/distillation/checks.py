@@ -62,15 +62,16 @@ def check_vocabularies(
     if columns is not None and f"{TEACHER_PREFIX}input_ids" not in columns:
         raise ValueError(
             f"Student and teacher have different vocabularies: {difference}. Give the data a column "
-            f"`{TEACHER_PREFIX}input_ids` (and `{TEACHER_PREFIX}attention_mask`) made by the teacher's tokenizer; or, if "
-            "the ids mean the same and only the tables differ in size, pass both tokenizers as `processing_class` and "
-            "`teacher_processing_class`."
+            f"`{TEACHER_PREFIX}input_ids` (and `{TEACHER_PREFIX}attention_mask`) made by the teacher's tokenizer; or, "
+            "if the ids mean the same and only the tables differ in size, pass both tokenizers as `processing_class` "
+            "and `teacher_processing_class`."
         )
     predicts_tokens = student.model.get_output_embeddings() is not None
     if "logits" in teachers.names and predicts_tokens:
         raise ValueError(
-            f"Student and teacher have different vocabularies: {difference}. Predictions over them cannot be compared; "
-            "use objectives on hidden states or relations of texts that both split alike, or on labels of a task."
+            f"Student and teacher have different vocabularies: {difference}. Predictions over them cannot be "
+            "compared; use objectives on hidden states or relations of texts that both split alike, or on labels of a "
+            "task."
         )
 
 
@@ -167,7 +168,10 @@ def teacher_warning(teachers: Teachers, batches: list[Mapping[str, Any]]) -> str
         if predicted[0].shape[-1] == 1 and wanted[0].is_floating_point():
             r = correlation(torch.cat([p.flatten() for p in predicted]), torch.cat([w.flatten() for w in wanted]))
             if r < 0.2:
-                return f"{which} ({shape.name}) is near chance: its outputs correlate with the labels by {r:.2f}. {advice}"
+                return (
+                    f"{which} ({shape.name}) is near chance: its outputs correlate with the labels by "
+                    f"{r:.2f}. {advice}"
+                )
             continue
         if wanted[0].is_floating_point() or any(
             p.shape[:-1] != w.shape for p, w in zip(predicted, wanted, strict=True)

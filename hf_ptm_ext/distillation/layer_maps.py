@@ -23,8 +23,8 @@ def ratio(student: int, teacher: int) -> int:
     if teacher % student:
         divisors = [str(number) for number in range(1, teacher + 1) if teacher % number == 0]
         raise ValueError(
-            f"`layers` = 'uniform' needs a teacher whose number of layers is a multiple of the student's, got {teacher} "
-            f"and {student}. Take a student of {', '.join(divisors)} layers, or name the pairs: "
+            f"`layers` = 'uniform' needs a teacher whose number of layers is a multiple of the student's, got "
+            f"{teacher} and {student}. Take a student of {', '.join(divisors)} layers, or name the pairs: "
             "`layers` = [[student, teacher], ...]."
         )
     return teacher // student

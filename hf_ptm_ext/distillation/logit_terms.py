@@ -4,8 +4,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from ..objectives import soft_label_loss
 from .layouts import ModelShape
+from .losses import soft_label_loss
 from .terms import Pass, Term
 
 # Kinds whose value for a single output is a distance; a distribution over one class is always 1.

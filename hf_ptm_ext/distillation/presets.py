@@ -3,14 +3,13 @@
 | preset | system | terms |
 | --- | --- | --- |
 | distilbert | DistilBERT (Sanh et al. 2019), before fine-tuning | 5 soft labels (T=2) + 2 masked LM + 1 cosine |
-| tinybert-general | TinyBERT (Jiao et al. 2020), stage 1: no masked LM, no predictions | attention scores + hidden states |
+| tinybert-general | TinyBERT (Jiao et al. 2020), stage 1, no masked LM | attention scores + hidden states |
 | tinybert-intermediate | the same on the task, teacher fine-tuned | attention scores + hidden states |
 | tinybert-prediction | TinyBERT, the task's last stage | soft labels; the labels if the task is a regression |
 | pkd | Patient KD (Sun et al. 2019) | (1-a) labels + a soft labels (T=10) + b patience of [CLS] states |
-| mobilebert | MobileBERT (Sun et al. 2020), progressive transfer | feature maps, attention, means, variances, by layer |
+| mobilebert | MobileBERT (Sun et al. 2020), layer by layer | feature maps + attention + means + variances |
 | minilm | MiniLM (Wang et al. 2020) | attention + value relation of the last layer; no masked LM |
 | minilm-v2 | MiniLM v2 (Wang et al. 2021) | query, key and value relations; no masked LM |
-| dualtrain | mixed-vocabulary training (Zhao et al. 2019) | see `DualTrainModel` |
 | bilstm | Distilled BiLSTM (Tang et al. 2019) | squared distance of logits |
 | ensemble | MT-DNN's ensemble distillation (Liu et al. 2019) | labels + soft labels of several teachers' mean |
 | soft-labels | Hinton et al. 2015 | (1-a) labels + a soft labels (T=2) |

@@ -102,8 +102,8 @@ def as_list(objectives: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> list
     listed = [dict(each) if isinstance(each, Mapping) else {"objective": each} for each in objectives]
     if not listed or any("objective" not in each for each in listed):
         raise ValueError(
-            "`objectives` must be a list of mappings with `objective` and its options, or a mapping from objectives to "
-            f"options, with at least one; got {objectives!r}."
+            "`objectives` must be a list of mappings with `objective` and its options, or a mapping from objectives "
+            f"to options, with at least one; got {objectives!r}."
         )
     return listed
 

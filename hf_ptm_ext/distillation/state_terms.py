@@ -5,7 +5,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..objectives import (
+from .layer_maps import Layers, hidden_map
+from .layouts import ModelShape
+from .losses import (
     cosine_loss,
     feature_map_loss,
     hidden_mse_loss,
@@ -13,8 +15,6 @@ from ..objectives import (
     patience_loss,
     variance_transfer_loss,
 )
-from .layer_maps import Layers, hidden_map
-from .layouts import ModelShape
 from .terms import LayerTerm, Pass, require_equal
 
 PROJECTIONS = ("shared", "separate", "none")

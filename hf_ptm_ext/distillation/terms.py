@@ -156,8 +156,8 @@ def require_equal(what: str, student: ModelShape, teacher: ModelShape, objective
     sizes = getattr(student, what), getattr(teacher, what)
     if sizes[0] != sizes[1]:
         raise ValueError(
-            f"Objective {objective!r} needs the same `{config_name}` on both sides, but the student {student.name} has "
-            f"{sizes[0]} and the teacher {teacher.name} has {sizes[1]}. {advice}"
+            f"Objective {objective!r} needs the same `{config_name}` on both sides, but the student {student.name} "
+            f"has {sizes[0]} and the teacher {teacher.name} has {sizes[1]}. {advice}"
         )
 
 

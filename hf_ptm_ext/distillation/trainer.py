@@ -33,7 +33,7 @@ NO_LAYER = -1
 
 
 class ClosedLayers(TrainerCallback):
-    """Progressive distillation: parameters whose turn has not come get no gradient, so Adam keeps no moments of them."""
+    """Progressive distillation: parameters whose turn has not come get no gradient, so Adam keeps no moments."""
 
     def __init__(self, total_steps: int, layers: int):
         self.total_steps = total_steps
@@ -107,8 +107,8 @@ class DistillationTrainer(PlainModelCheckpoints, ResumableTrainer):
             raise ValueError("`compute_loss_func` must be None: the loss is what the objectives make it.")
         if args.n_gpu > 1:
             raise ValueError(
-                f"`n_gpu` is {args.n_gpu}: one process on several GPUs (DataParallel) cannot distil. Start one process "
-                "per GPU: `accelerate launch`."
+                f"`n_gpu` is {args.n_gpu}: one process on several GPUs (DataParallel) cannot distil. Start one "
+                "process per GPU: `accelerate launch`."
             )
         if args.activation_checkpointing:
             refuse_reentrant(args.activation_checkpointing_kwargs)

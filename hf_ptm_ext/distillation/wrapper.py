@@ -207,8 +207,8 @@ class DistillationModel(AuxiliaryObjective):
         joint = joint_logits(logits)
         if self._needs_logits and joint is None:
             raise ValueError(
-                f"`student` must have a head that gives logits for these objectives, {type(self.model).__name__} gives "
-                f"{', '.join(output)}."
+                f"`student` must have a head that gives logits for these objectives, {type(self.model).__name__} "
+                f"gives {', '.join(output)}."
             )
         if joint is not None:
             seen["logits"] = joint
@@ -219,8 +219,8 @@ class DistillationModel(AuxiliaryObjective):
         elif any(term.needs_labels for term in terms):
             names = ", ".join(repr(term.name) for term in terms if term.needs_labels)
             raise ValueError(
-                f"Objective {names} needs `labels` in the batch, got {', '.join(sorted(inputs))}. Leave it out to distil "
-                "without labels."
+                f"Objective {names} needs `labels` in the batch, got {', '.join(sorted(inputs))}. Leave it out to "
+                "distil without labels."
             )
         mask = inputs.get("attention_mask")
         if mask is not None:
