@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from ..data.tag_schemes import PLAIN, SCHEMES
+from ..models.kbert.configuration_kbert import POOLINGS
 from .seeded_arguments import SeededArguments, parse_groups
 
 TASK_NAMES = ("classification", "tagging")
@@ -158,6 +159,11 @@ def check(data: TaskDataArguments, knowledge: KnowledgeGraphArguments, training:
         raise ValueError(f"`max_seq_length` must be at least 8, got {data.max_seq_length}.")
     if knowledge.max_entities < 1:
         raise ValueError(f"`max_entities` must be at least 1, got {knowledge.max_entities}. Leave `kg` out for none.")
+    if knowledge.pooling not in (None, *POOLINGS):
+        raise ValueError(f"`pooling` must be one of {', '.join(POOLINGS)}, got {knowledge.pooling!r}.")
+    for name in ("pooling", "use_predicate"):
+        if getattr(knowledge, name) is not None and not knowledge.kg:
+            raise ValueError(f"`{name}` needs `kg`, got none. Name the graphs, or leave `{name}` out.")
     if training.eval_strategy != "no" and not (data.validation_file or data.validation_split):
         raise ValueError(
             f"`eval_strategy` = {training.eval_strategy} needs `validation_file` or `validation_split`: the test data "

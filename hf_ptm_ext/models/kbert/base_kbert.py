@@ -51,6 +51,7 @@ class KBertPreTrainedModel(KBertLoading, PreTrainedModel):
 
     def post_init(self) -> None:
         """As upstream; the config decides which LayerNorm the modules have."""
+        self.config.check_choices()
         if self.config.layer_norm_style == "uer":
             use_uer_layer_norm(self)
         super().post_init()

@@ -98,9 +98,7 @@ class KBertConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         super().__post_init__(**kwargs)
-        for name, choices in (("pooling", POOLINGS), ("layer_norm_style", LAYER_NORM_STYLES)):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"`{name}` must be one of {', '.join(choices)}, got {getattr(self, name)!r}.")
+        self.check_choices()
         if not 0 <= self.first_token_type_id < self.type_vocab_size:
             raise ValueError(
                 f"`first_token_type_id` must be in [0, `type_vocab_size` = {self.type_vocab_size}), got "
@@ -131,6 +129,18 @@ class KBertConfig(PreTrainedConfig):
                 f"This checkpoint was written by hf_ptm_ext {written_by} and is read by {HF_PTM_EXT_VERSION}; if "
                 "outputs differ, load it with the code it carries (trust_remote_code=True, package not imported)."
             )
+
+    def check_choices(self) -> None:
+        """Refuse a value that is none of a field's.
+
+        Models ask again, because `from_pretrained(..., pooling=...)` sets the field of a finished config.
+
+        Raises:
+            ValueError: `pooling` or `layer_norm_style` is unknown.
+        """
+        for name, choices in (("pooling", POOLINGS), ("layer_norm_style", LAYER_NORM_STYLES)):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"`{name}` must be one of {', '.join(choices)}, got {getattr(self, name)!r}.")
 
     @classmethod
     def get_config_dict(cls, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -574,6 +574,9 @@ class KBertForTokenClassification(KBertPreTrainedModel):
 
         Returns:
             `loss` and `logits` `(batch, seq_len, num_labels)`.
+
+        Raises:
+            ValueError: there is not a label for each token.
         """
         outputs = self.encode(
             input_ids,
@@ -587,6 +590,11 @@ class KBertForTokenClassification(KBertPreTrainedModel):
             **kwargs,
         )
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
+        if labels is not None and labels.shape != logits.shape[:-1]:
+            raise ValueError(
+                f"`labels` must have a class for each token, those of knowledge too, {tuple(logits.shape[:-1])}, got "
+                f"{tuple(labels.shape)}. Let the tokenizer make them (`word_labels`), or place them by `word_ids()`."
+            )
         loss = None if labels is None else classification_loss(logits, labels, num_items_in_batch)
         return TokenClassifierOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions

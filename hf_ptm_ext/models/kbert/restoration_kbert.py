@@ -90,6 +90,11 @@ def rows_of(predictions: Any, encodings: Sequence[Any], batched: bool) -> list[l
         if predictions.ndim == 2 + batched:
             predictions = predictions.argmax(-1)
         predictions = predictions.tolist()
+    if batched and any(isinstance(row, str) or not hasattr(row, "__iter__") for row in predictions):
+        raise ValueError(
+            f"`predictions` must have a row for each of the encoding, got a single row for {len(encodings)}. Pass a "
+            "list of rows."
+        )
     rows = [list(row) for row in predictions] if batched else [list(predictions)]
     for number, (row, encoding) in enumerate(zip(rows, encodings, strict=False)):
         if len(row) != len(encoding):

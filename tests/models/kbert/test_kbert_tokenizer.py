@@ -570,6 +570,10 @@ def test_restoring_needs_the_same_batch(tokenizer):
         ValueError, match="`predictions` must have one for each token, padding included, got 2 for the 8"
     ):
         tokenizer.restore([0, 0], got)
+    batch = tokenizer(["北京"], return_tensors="pt")
+    for single in ([0] * 8, ["O"] * 8):
+        with pytest.raises(ValueError, match=r"`predictions` must have a row for each .* got a single row for 1"):
+            tokenizer.restore(single, batch)
     with pytest.raises(ValueError, match="`encoding` must be what this tokenizer returned"):
         tokenizer.restore([0], {"input_ids": [1]})
     with pytest.raises(ValueError, match="`id2label` must name the class 7"):

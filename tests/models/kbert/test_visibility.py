@@ -354,6 +354,20 @@ def test_what_does_not_fit_is_named():
             KBertConfig(**{name: value})
 
 
+@pytest.mark.parametrize(("name", "value"), [("pooling", "cls"), ("layer_norm_style", "UER")])
+def test_a_choice_that_loading_sets_is_checked_too(name, value, tmp_path):
+    model_of().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=f"`{name}` must be one of .* got '{value}'"):
+        KBertModel.from_pretrained(tmp_path, **{name: value})
+
+
+def test_labels_of_another_tokenizer_are_refused():
+    batch, _ = batch_of(write_out(TREE))
+    model = KBertForTokenClassification(model_of().config)
+    with pytest.raises(ValueError, match=r"`labels` must have a class for each token.*\(1, 16\), got \(1, 9\)"):
+        model(**batch, labels=torch.zeros(1, 9, dtype=torch.long))
+
+
 # ---- tagging ----
 
 
