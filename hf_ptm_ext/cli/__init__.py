@@ -12,7 +12,7 @@ from ..version import __version__
 # sub-command -> (module of this folder, line of help)
 COMMANDS = {
     "pretrain": "pre-train a model on text, from a checkpoint or from scratch",
-    "finetune": "fine-tune an encoder for classification or tagging, with and without a knowledge graph",
+    "finetune": "fine-tune an encoder (classification, tagging, question answering), with and without a graph",
     "finetune-relations": "fine-tune an encoder for relation classification, with and without entities",
     "finetune-typing": "fine-tune an encoder for entity typing, with and without entities",
     "train-entity-vectors": "train entity vectors (TransE) on the triples of a knowledge graph",

@@ -1,4 +1,4 @@
-"""`hf-ptm-ext finetune`: fine-tune any encoder for classification or tagging, by seeds, with and without knowledge."""
+"""`hf-ptm-ext finetune`: fine-tune any encoder for classification, tagging or question answering, by seeds."""
 
 import logging
 from functools import partial
@@ -16,7 +16,8 @@ from .finetune_arguments import (
     parse,
 )
 from .finetune_models import WITH, Encoder, knowledge_found
-from .finetune_tasks import Rows, read_splits
+from .finetune_rows import Rows
+from .finetune_tasks import read_splits
 from .runs import configure_logging
 from .seeded_runs import (
     SeededJob,
@@ -25,7 +26,7 @@ from .seeded_runs import (
     print_results,
     run_seeds,
     summary,
-    update_loss,
+    write_lines,
     write_results,
 )
 
@@ -54,7 +55,7 @@ def finetune(
     knowledge_args: KnowledgeGraphArguments,
     training_args: FinetuneArguments,
 ) -> dict[str, Any]:
-    """Train and measure by seeds; save the first seed's model, its card and all results.
+    """Train and measure by seeds; save the first seed's model, its predictions, its card and all results.
 
     Args:
         model_args: which model, see `finetune_arguments` for all four.
@@ -88,6 +89,8 @@ def finetune(
     def build(variant: str, args: FinetuneArguments) -> tuple[ResumableTrainer, Any]:
         validation = rows(variant, "validation") if args.eval_strategy != "no" else None
 
+        args.label_names = ["labels"]  # upstream takes the heads' own names, which differ
+
         def metrics(evaluation: Any) -> dict[str, float]:
             return task.scores(evaluation.predictions, examples["validation"], validation)
 
@@ -98,16 +101,21 @@ def finetune(
             eval_dataset=None if validation is None else validation.inputs,
             data_collator=task.collator(encoder.tokenizer),
             processing_class=encoder.tokenizer,
-            compute_loss_func=partial(update_loss, label_smoothing=args.label_smoothing_factor),
+            compute_loss_func=partial(task.loss, label_smoothing=args.label_smoothing_factor),
             compute_metrics=None if validation is None else metrics,
             preprocess_logits_for_metrics=task.reduce_logits,
         )
-        return trainer, encoder.tokenizer
+        return trainer, task.saved(encoder.tokenizer)
 
     def score(trainer: ResumableTrainer, variant: str, split: str) -> dict[str, float]:
         trainer.compute_metrics = None  # that of the validation data
         found = rows(variant, split)
-        return task.scores(trainer.predict(found.inputs).predictions, examples[split], found)
+        predictions = trainer.predict(found.inputs).predictions
+        kept = (variant, trainer.args.seed) == (encoder.variants[0], training_args.seeds[0])
+        if kept and trainer.is_world_process_zero():
+            file = Path(training_args.output_dir) / f"predictions_{split}.jsonl"
+            write_lines(file, task.records(predictions, examples[split], found))
+        return task.scores(predictions, examples[split], found)
 
     knowledge = {}
     if WITH in encoder.variants:
@@ -164,7 +172,7 @@ def finish(
         license=model_args.license or "unknown",
         base_model=model_args.model_name_or_path,
         pipeline_tag=task.pipeline_tag,
-        template="text_task",
+        template=task.template,
     )
 
 

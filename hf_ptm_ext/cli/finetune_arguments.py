@@ -6,9 +6,10 @@ from ..data.tag_schemes import PLAIN, SCHEMES
 from ..models.kbert.configuration_kbert import POOLINGS
 from .seeded_arguments import SeededArguments, parse_groups
 
-TASK_NAMES = ("classification", "tagging")
+TASK_NAMES = ("classification", "tagging", "question-answering")
 AUTO = "auto"
 PARITY_METRICS = ("kbert",)
+ANSWER_METRICS = ("squad", "cmrc")
 
 
 @dataclass
@@ -32,7 +33,9 @@ class TaskDataArguments:
     task: str = field(metadata={"help": f"One of {', '.join(TASK_NAMES)}."})
     train_file: list[str] | None = field(
         default=None,
-        metadata={"help": "Files or glob patterns: .jsonl, .csv, .tsv (also .gz), .parquet; tagging also CoNLL."},
+        metadata={
+            "help": "Files or glob patterns: .jsonl, .csv, .tsv, .parquet, CoNLL, SQuAD's .json (text also .gz)."
+        },
     )
     validation_file: list[str] | None = field(default=None, metadata={"help": "Files for evaluation."})
     test_file: list[str] | None = field(default=None, metadata={"help": "Files for the final test."})
@@ -62,8 +65,31 @@ class TaskDataArguments:
         default=None,
         metadata={"help": "Tagging: kbert also gives the score of K-BERT's script, which does not compare types."},
     )
+    question_column: str = field(default="question", metadata={"help": "Questions: column with the question."})
+    context_column: str = field(default="context", metadata={"help": "Questions: column with the passage."})
+    answers_column: str = field(
+        default="answers",
+        metadata={"help": "Questions: column with SQuAD's answers; none for a question without an answer."},
+    )
+    doc_stride: int = field(
+        default=128, metadata={"help": "Questions: tokens that two windows of a long passage share."}
+    )
+    max_question_length: int = field(
+        default=64, metadata={"help": "Questions: longer ones are cut to so many tokens."}
+    )
+    max_answer_length: int = field(default=30, metadata={"help": "Questions: most tokens of an answer."})
+    n_best_size: int = field(default=20, metadata={"help": "Questions: answers of each in the predictions' file."})
+    null_score_diff_threshold: float = field(
+        default=0.0,
+        metadata={"help": "Questions that may have no answer: by how much 'no answer' must beat the best answer."},
+    )
+    answer_metric: str = field(
+        default=AUTO,
+        metadata={"help": "Questions: squad, cmrc (Chinese), or auto: cmrc if `language` is zh."},
+    )
     file_format: str | None = field(
-        default=None, metadata={"help": "jsonl, csv, tsv, parquet or conll, for files whose names do not tell."}
+        default=None,
+        metadata={"help": "jsonl, csv, tsv, parquet, conll or squad, for files whose names do not tell."},
     )
     encoding: str = field(default="utf-8", metadata={"help": "Encoding of text files."})
     max_seq_length: int = field(default=128, metadata={"help": "Most tokens of a row, special tokens included."})
@@ -124,7 +150,7 @@ def parse(
     Raises:
         ValueError: an unknown recipe key, or values that contradict each other.
     """
-    description = "Fine-tune an encoder for classification or tagging, by seeds, with and without knowledge."
+    description = "Fine-tune an encoder for classification, tagging or question answering, by seeds."
     model, data, knowledge, training = parse_groups(arguments, GROUPS, "finetune", description)
     check(data, knowledge, training)
     return model, data, knowledge, training
@@ -145,6 +171,7 @@ def check(data: TaskDataArguments, knowledge: KnowledgeGraphArguments, training:
         ("task", data.task, TASK_NAMES),
         ("tag_scheme", data.tag_scheme, (AUTO, *SCHEMES, PLAIN)),
         ("parity_metric", data.parity_metric, (None, *PARITY_METRICS)),
+        ("answer_metric", data.answer_metric, (AUTO, *ANSWER_METRICS)),
     ):
         if value not in known:
             raise ValueError(f"`{name}` must be one of {', '.join(filter(None, known))}, got {value!r}.")
@@ -157,6 +184,9 @@ def check(data: TaskDataArguments, knowledge: KnowledgeGraphArguments, training:
         )
     if data.max_seq_length < 8:
         raise ValueError(f"`max_seq_length` must be at least 8, got {data.max_seq_length}.")
+    for name in ("max_question_length", "max_answer_length", "n_best_size"):
+        if getattr(data, name) < 1:
+            raise ValueError(f"`{name}` must be at least 1, got {getattr(data, name)}.")
     if knowledge.max_entities < 1:
         raise ValueError(f"`max_entities` must be at least 1, got {knowledge.max_entities}. Leave `kg` out for none.")
     if knowledge.pooling not in (None, *POOLINGS):

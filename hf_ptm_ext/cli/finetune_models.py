@@ -96,7 +96,10 @@ class Encoder:
             config = AutoConfig.from_pretrained(self.name, **self.source)
             cls = getattr(transformers, f"AutoModelFor{self.task.head}")
             options["trust_remote_code"] = self.source["trust_remote_code"]
-        set_labels(config, self.task.labels)
+        if self.task.labels:
+            set_labels(config, self.task.labels)
+        else:
+            config.num_labels = 2  # start and end of an answer
         return cls.from_pretrained(self.name, config=config, **options)
 
 

@@ -6,7 +6,7 @@ A task has the attributes and methods of `ClassificationTask`; the job knows not
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -21,23 +21,13 @@ from ..metrics.entities import entity_scores
 from ..metrics.kbert import PADDING, kbert_span_scores
 from ..metrics.ranking import mean_reciprocal_rank
 from .finetune_arguments import AUTO, TaskDataArguments
+from .finetune_questions import QuestionAnsweringTask
+from .finetune_rows import Rows, rows_of
+from .seeded_runs import update_loss
 
 logger = logging.getLogger(__name__)
 
 IGNORED = -100
-
-
-@dataclass
-class Rows:
-    """Examples as model inputs.
-
-    Args:
-        inputs: one dictionary a row, with `labels` if all of them are known.
-        places: tagging: for each row the token that stands for each word, `None` where a word was cut off.
-    """
-
-    inputs: list[dict[str, Any]]
-    places: list[list[int | None]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -56,6 +46,8 @@ class ClassificationTask:
     head = "SequenceClassification"
     pipeline_tag = "text-classification"
     simple = "majority"
+    template = "text_task"
+    loss = staticmethod(update_loss)
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -128,6 +120,19 @@ class ClassificationTask:
             found["mrr"] = self._mrr(ranks, examples)
         return found
 
+    def records(self, predictions: np.ndarray, examples: Sequence[LabelledText], rows: Rows) -> list[dict[str, Any]]:
+        """What was predicted for each example."""
+        found = [self.labels[number] for number in predictions.argmax(axis=-1)]
+        return [
+            {"text": example.text, "label": example.label, "prediction": label}
+            for example, label in zip(examples, found, strict=True)
+        ]
+
+    @staticmethod
+    def saved(tokenizer: Any) -> Any:
+        """What is saved beside the model."""
+        return tokenizer
+
     def majority(self, train: Sequence[LabelledText], test: Sequence[LabelledText]) -> dict[str, float]:
         """Scores of the most frequent class, answers in the order of the file."""
         (label, _), *_ = Counter(example.label for example in train).most_common(1)
@@ -159,6 +164,8 @@ class TaggingTask:
     head = "TokenClassification"
     pipeline_tag = "token-classification"
     simple = "most frequent tag of the word"
+    template = "text_task"
+    loss = staticmethod(update_loss)
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -245,12 +252,26 @@ class TaggingTask:
 
     def scores(self, predictions: np.ndarray, examples: Sequence[TaggedWords], rows: Rows) -> dict[str, float]:
         """Scores of label numbers `(examples, seq_len)`; a word without a token counts as untagged."""
+        return self.scores_of_tags(self._tags(predictions, rows), examples)
+
+    def records(self, predictions: np.ndarray, examples: Sequence[TaggedWords], rows: Rows) -> list[dict[str, Any]]:
+        """What was predicted for each example."""
+        return [
+            {"words": list(example.words), "tags": list(example.tags), "prediction": tags}
+            for example, tags in zip(examples, self._tags(predictions, rows), strict=True)
+        ]
+
+    @staticmethod
+    def saved(tokenizer: Any) -> Any:
+        """What is saved beside the model."""
+        return tokenizer
+
+    def _tags(self, predictions: np.ndarray, rows: Rows) -> list[list[str]]:
         untagged = OUTSIDE if OUTSIDE in self.labels else self.labels[0]
-        tags = [
+        return [
             [untagged if place is None else self.labels[row[place]] for place in places]
             for row, places in zip(predictions, rows.places, strict=True)
         ]
-        return self.scores_of_tags(tags, examples)
 
     def scores_of_tags(self, tags: Sequence[Sequence[str]], examples: Sequence[TaggedWords]) -> dict[str, float]:
         """Scores of predicted tags."""
@@ -281,7 +302,11 @@ class TaggingTask:
         return self.scores_of_tags([[likeliest.get(word, unknown) for word in one.words] for one in test], test)
 
 
-TASKS: dict[str, Any] = {"classification": ClassificationTask, "tagging": TaggingTask}
+TASKS: dict[str, Any] = {
+    "classification": ClassificationTask,
+    "tagging": TaggingTask,
+    "question-answering": QuestionAnsweringTask,
+}
 
 
 def read_splits(data: TaskDataArguments) -> tuple[dict[str, list[Any]], Any]:
@@ -310,17 +335,4 @@ def read_splits(data: TaskDataArguments) -> tuple[dict[str, list[Any]], Any]:
     return {name: task.prepare(found) for name, found in examples.items()}, task
 
 
-def rows_of(encoded: Any) -> list[dict[str, Any]]:
-    """A tokenizer's columns as rows.
-
-    Args:
-        encoded: name -> one list a row.
-
-    Example:
-        >>> rows_of({"input_ids": [[1], [2, 3]]})
-        [{'input_ids': [1]}, {'input_ids': [2, 3]}]
-    """
-    return [dict(zip(encoded, values, strict=True)) for values in zip(*encoded.values(), strict=True)]
-
-
-__all__ = ["TASKS", "ClassificationTask", "Rows", "TaggingTask", "read_splits", "rows_of"]
+__all__ = ["TASKS", "ClassificationTask", "TaggingTask", "read_splits"]

@@ -181,6 +181,19 @@ def write_json(file: Path, value: Any) -> None:
     partial.replace(file)
 
 
+def write_lines(file: Path, values: Sequence[Any]) -> None:
+    """Write JSON lines that appear whole.
+
+    Args:
+        file: its folder is made.
+        values: one a line.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_suffix(".partial")
+    partial.write_text("".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values), encoding="utf-8")
+    partial.replace(file)
+
+
 def save_model(output: Path, trainer: Any, processor: Any) -> None:
     """Write the model and what prepares its input into the output folder.
 

@@ -25,6 +25,12 @@ from .map_style import pretraining_dataset
 from .packing import BlockPacker, RowPacker, pack_documents, pack_row
 from .parallel import read_parallel
 from .piece_words import PieceWordIds
+from .question_answering import (
+    QuestionColumns,
+    QuestionExample,
+    dataset_question_examples,
+    read_question_examples,
+)
 from .question_generation import question_generation_rows
 from .readers import Document, FileDocuments, expand_files, read_documents
 from .segmentation import WordIds, jieba_segmenter
@@ -57,6 +63,8 @@ __all__ = [
     "NounLinker",
     "PieceWordIds",
     "PretrainingStream",
+    "QuestionColumns",
+    "QuestionExample",
     "RelationExample",
     "RowPacker",
     "SentencePair",
@@ -71,6 +79,7 @@ __all__ = [
     "as_document_source",
     "dataset_documents",
     "dataset_labelled_texts",
+    "dataset_question_examples",
     "dataset_source_target",
     "dataset_tagged_words",
     "detect_scheme",
@@ -98,6 +107,7 @@ __all__ = [
     "read_instances",
     "read_labelled_texts",
     "read_parallel",
+    "read_question_examples",
     "read_relation_examples",
     "read_source_target",
     "read_tagged_words",

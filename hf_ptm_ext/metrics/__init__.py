@@ -3,6 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from .answers import normalize_answer, overlap_answer, question_answering_scores
 from .classification import classification_scores, matthews_correlation
 from .entities import entity_scores
 from .entity_typing import predicted_types, typing_scores
@@ -15,6 +16,7 @@ from .unigram import UnigramBaseline
 if TYPE_CHECKING:
     from .knowledge import EntityTyping, RelationClassification
     from .labels import Classification, MeanReciprocalRank
+    from .question_answering import QuestionAnswering
     from .rouge import Rouge
     from .sacre_bleu import SacreBleu
     from .seq_eval import SeqEval
@@ -23,6 +25,7 @@ __all__ = [
     "Classification",
     "EntityTyping",
     "MeanReciprocalRank",
+    "QuestionAnswering",
     "RelationClassification",
     "Rouge",
     "SacreBleu",
@@ -36,7 +39,10 @@ __all__ = [
     "link_prediction_scores",
     "matthews_correlation",
     "mean_reciprocal_rank",
+    "normalize_answer",
+    "overlap_answer",
     "predicted_types",
+    "question_answering_scores",
     "random_scores",
     "relation_scores",
     "typing_scores",
@@ -49,6 +55,7 @@ _LAZY = {
     "EntityTyping": "knowledge",
     "MeanReciprocalRank": "labels",
     "RelationClassification": "knowledge",
+    "QuestionAnswering": "question_answering",
     "Rouge": "rouge",
     "SacreBleu": "sacre_bleu",
     "SeqEval": "seq_eval",

@@ -386,7 +386,7 @@ def test_recipes_parse():
     for name, flags in recipes.items():
         _, data, knowledge, training = parse([name, *flags])
         assert len(training.seeds) == 3, name
-        assert data.task in ("classification", "tagging")
+        assert data.task in ("classification", "tagging", "question-answering")
         if name.startswith("kbert"):  # the published settings
             assert (training.learning_rate, training.warmup_steps, knowledge.max_entities) == (2e-5, 0.1, 2)
             assert training.load_best_model_at_end

@@ -1,0 +1,224 @@
+"""Extractive question answering as a task of `hf-ptm-ext finetune`: copy the answer out of a passage."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..collators.question_answering import POSITIONS, DataCollatorForQuestionAnswering, SquadFeatures
+from ..data.question_answering import (
+    QuestionColumns,
+    QuestionExample,
+    dataset_question_examples,
+    read_question_examples,
+)
+from ..hub.pipelines import add_question_answering_pipeline
+from ..metrics.answers import answer_tokens, overlap_answer, question_answering_scores
+from ..pipelines.postprocessing import postprocess_qa_predictions
+from .finetune_arguments import AUTO, TaskDataArguments
+from .finetune_rows import Rows, rows_of
+from .seeded_runs import update_loss
+
+logger = logging.getLogger(__name__)
+
+# Of a window, what the model does not take.
+PLACES = ("example_id", "offset_mapping", "null_index")
+
+
+@dataclass(frozen=True)
+class QuestionAnsweringTask:
+    """Start and end of the answer in the passage; "no answer" is the [CLS] token.
+
+    Args:
+        data: limits of windows and answers.
+        scoring: whose exact match and F1.
+        negatives: whether some questions of the training data have no answer.
+        no_answer: whether most of them have none.
+        answer_length: mean number of tokens of the training data's answers.
+    """
+
+    data: TaskDataArguments
+    scoring: str
+    negatives: bool
+    no_answer: bool
+    answer_length: int
+    name = "question-answering"
+    kind = "extractive question answering"
+    head = "QuestionAnswering"
+    pipeline_tag = "question-answering"
+    simple = "word overlap"
+    template = "question_answering"
+    labels = ()
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """Scores of the tables, the first of which is what matters most."""
+        return ("f1", "exact_match")
+
+    @staticmethod
+    def read(data: TaskDataArguments, files: list[str] | None, split: str | None) -> Iterator[QuestionExample]:
+        """Examples of files, or of a split of the data set."""
+        columns = QuestionColumns(data.question_column, data.context_column, data.answers_column)
+        if files:
+            return read_question_examples(files, columns, file_format=data.file_format, encoding=data.encoding)
+        return dataset_question_examples(
+            data.dataset_name or "", data.dataset_config_name, split=split or "", columns=columns
+        )
+
+    @classmethod
+    def of(cls, examples: Sequence[QuestionExample], data: TaskDataArguments) -> "QuestionAnsweringTask":
+        """The task that the training examples set."""
+        scoring = data.answer_metric
+        if scoring == AUTO:
+            scoring = "cmrc" if data.language.startswith("zh") else "squad"
+        answers = [example.answers[0][0] for example in examples if example.answers]
+        if not answers:
+            raise ValueError("The training data must have at least one question with an answer, got none.")
+        return cls(
+            data,
+            scoring,
+            len(answers) < len(examples),
+            2 * len(answers) < len(examples),
+            max(1, round(mean(len(answer_tokens(answer, scoring)) for answer in answers))),
+        )
+
+    def prepare(self, examples: Sequence[QuestionExample]) -> list[QuestionExample]:
+        """Examples with ids of their own: translations share theirs."""
+        return [example._replace(id=f"{number}") for number, example in enumerate(examples)]
+
+    def encode(self, examples: Sequence[QuestionExample], tokenizer: Any, max_length: int, **options: Any) -> Rows:
+        """Windows, and the places of their answers."""
+        features = SquadFeatures(
+            tokenizer, max_length, self.data.doc_stride, self.data.max_question_length, options=options
+        )
+        found = [example.row() for example in examples]
+        columns = features({name: [row[name] for row in found] for name in features.columns})
+        rows = rows_of(columns)
+        held = {row["example_id"] for row in rows if any(row[position] != row["null_index"] for position in POSITIONS)}
+        lost = sum(bool(example.answers) and example.id not in held for example in examples)
+        if lost:
+            logger.warning(
+                "%d of %d answers are in no window of %d tokens as a whole, and cannot be learnt. Give windows more "
+                "tokens or more overlap (`max_seq_length`, `doc_stride`).",
+                lost,
+                len(examples),
+                max_length,
+            )
+        return Rows(
+            inputs=[{name: value for name, value in row.items() if name not in PLACES} for row in rows],
+            windows=[{name: row[name] for name in PLACES} for row in rows],
+        )
+
+    def collator(self, tokenizer: Any) -> Any:
+        """What pads."""
+        return SpanLabels(tokenizer, self.data.max_seq_length)
+
+    @staticmethod
+    def reduce_logits(logits: Any, labels: Any) -> Any:
+        """What an evaluation keeps of the outputs: start and end logits as `(batch, seq_len, 2)`."""
+        return torch.stack(tuple(logits[:2]), dim=-1)
+
+    @staticmethod
+    def loss(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None, **options: Any) -> torch.Tensor:
+        """Mean of both cross-entropies over all windows of an update."""
+        start, end = (outputs[name] for name in ("start_logits", "end_logits"))
+        return update_loss({"logits": torch.stack([start, end], dim=1)}, labels, num_items_in_batch, **options)
+
+    def scores(self, predictions: np.ndarray, examples: Sequence[QuestionExample], rows: Rows) -> dict[str, float]:
+        """Scores of logits `(windows, seq_len, 2)`."""
+        found = self._answers(predictions, examples, rows)
+        return self._scores([found[example.id]["text"] for example in examples], examples)
+
+    def records(
+        self, predictions: np.ndarray, examples: Sequence[QuestionExample], rows: Rows
+    ) -> list[dict[str, Any]]:
+        """What was predicted for each example, with the n best."""
+        found = self._answers(predictions, examples, rows)
+        return [
+            {
+                "question": example.question,
+                "answers": [text for text, _ in example.answers],
+                "prediction": found[example.id]["text"],
+                **{name: value for name, value in found[example.id].items() if name != "text"},
+            }
+            for example in examples
+        ]
+
+    @staticmethod
+    def saved(tokenizer: Any) -> Any:
+        """What is saved beside the model."""
+        return WithPipeline(tokenizer)
+
+    def majority(self, train: Sequence[QuestionExample], test: Sequence[QuestionExample]) -> dict[str, float]:
+        """Scores without any training: words of the sentence that is most like the question, or always no answer."""
+        guesses = [
+            "" if self.no_answer else overlap_answer(example.question, example.context, self.answer_length)
+            for example in test
+        ]
+        return self._scores(guesses, test)
+
+    def _answers(self, predictions: np.ndarray, examples: Sequence[QuestionExample], rows: Rows) -> dict[str, Any]:
+        return postprocess_qa_predictions(
+            [{"id": example.id, "context": example.context} for example in examples],
+            rows.windows,
+            (predictions[..., 0], predictions[..., 1]),
+            version_2_with_negative=self.negatives,
+            n_best_size=self.data.n_best_size,
+            max_answer_length=self.data.max_answer_length,
+            null_score_diff_threshold=self.data.null_score_diff_threshold,
+        )
+
+    def _scores(self, texts: Sequence[str], examples: Sequence[QuestionExample]) -> dict[str, float]:
+        golds = [[text for text, _ in example.answers] for example in examples]
+        return question_answering_scores(texts, golds, self.scoring)
+
+
+class SpanLabels:
+    """Pads windows and gives both places of an answer as `labels` `(batch, 2)`, which the Trainer counts.
+
+    Args:
+        tokenizer: the tokenizer.
+        max_length: width of all batches where padding goes to the left, so that predictions stay where they are.
+    """
+
+    def __init__(self, tokenizer: Any, max_length: int):
+        fixed = {"padding": "max_length", "max_length": max_length} if tokenizer.padding_side == "left" else {}
+        self.pad = DataCollatorForQuestionAnswering(tokenizer, **fixed)
+
+    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        """Make a batch.
+
+        Args:
+            rows: windows with the places of their answers.
+        """
+        batch = self.pad(rows)
+        batch["labels"] = torch.stack([batch.pop(position) for position in POSITIONS], dim=1)
+        return batch
+
+
+class WithPipeline:
+    """Saves a tokenizer, and the pipeline with it.
+
+    Args:
+        tokenizer: the tokenizer.
+    """
+
+    def __init__(self, tokenizer: Any):
+        self.tokenizer = tokenizer
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Save into the folder of a model that is saved already.
+
+        Args:
+            folder: the folder.
+        """
+        self.tokenizer.save_pretrained(folder)
+        add_question_answering_pipeline(folder)
+
+
+__all__ = ["QuestionAnsweringTask"]

@@ -1,0 +1,170 @@
+"""Exact match and F1 of extracted answers: SQuAD's for English, CMRC 2018's for Chinese; and an untrained baseline.
+
+SQuAD (evaluate-v2.0.py, Rajpurkar et al. 2018): lower case without punctuation and articles; F1 of the words as bags;
+where one side has no answer, both scores are whether the other has none.
+
+CMRC 2018 (cmrc2018_evaluate.py, Cui et al. 2019): lower case without the script's list of marks; F1 of the longest run
+of tokens that both have (not of a bag), a Chinese character or a word of other scripts being a token. The script cuts
+other scripts by NLTK; here letters and digits between marks and blanks are a word.
+"""
+
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+
+SCORINGS = ("squad", "cmrc")
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_NO_MARKS = str.maketrans("", "", "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")  # the script's own list
+_TOKENS = re.compile(r"[\u4e00-\u9fa5]|[^\W\u4e00-\u9fa5]+|[^\w\s]")
+_SENTENCE_ENDS = re.compile(r"(?<=[.!?])\s+|(?<=[。！？；\n])")
+_WORDS = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]|[^\W\u3040-\u30ff\u4e00-\u9fff]+")
+
+
+def normalize_answer(text: str, scoring: str = "squad") -> str:
+    """An answer as it is compared.
+
+    Args:
+        text: the answer.
+        scoring: "squad" (default) or "cmrc".
+
+    Returns:
+        The text in lower case, without punctuation; with "squad" also without articles and double blanks.
+
+    Example:
+        >>> normalize_answer("The  U.S. Army"), normalize_answer("《三国》 第1卷", "cmrc")
+        ('us army', '三国 第1卷')
+    """
+    if scoring == "cmrc":
+        return text.lower().strip().translate(_NO_MARKS)
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def answer_tokens(text: str, scoring: str = "squad") -> list[str]:
+    """The tokens of which F1 is made.
+
+    Args:
+        text: the answer.
+        scoring: "squad" (default) or "cmrc".
+
+    Example:
+        >>> answer_tokens("the red house"), answer_tokens("《三国》第12卷", "cmrc")
+        (['red', 'house'], ['三', '国', '第', '12', '卷'])
+    """
+    if scoring == "cmrc":
+        return _TOKENS.findall(normalize_answer(text, scoring))
+    return normalize_answer(text, scoring).split()
+
+
+def question_answering_scores(
+    predictions: Sequence[str], references: Sequence[Sequence[str]], scoring: str = "squad"
+) -> dict[str, float]:
+    """Exact match and F1, each the best over a question's right answers, averaged over the questions.
+
+    Args:
+        predictions: an answer each, "" for none.
+        references: all right answers of each question, empty for a question that has none.
+        scoring: "squad" (default) or "cmrc".
+
+    Returns:
+        `exact_match` and `f1` between 0 and 1; where some questions have an answer and some not, also
+        `has_answer_exact_match`, `has_answer_f1` and `no_answer_accuracy`.
+
+    Raises:
+        ValueError: predictions and references are not as many, or there are none, or `scoring` is unknown.
+
+    Example:
+        >>> scores = question_answering_scores(["the Rhine", "1815"], [["Rhine river"], ["in 1815", "1815"]])
+        >>> scores["exact_match"], round(scores["f1"], 3)
+        (0.5, 0.833)
+        >>> round(question_answering_scores(["北京市"], [["北京"]], "cmrc")["f1"], 3)
+        0.8
+    """
+    if scoring not in SCORINGS:
+        raise ValueError(f"`scoring` must be one of {', '.join(SCORINGS)}, got {scoring!r}.")
+    if len(predictions) != len(references) or not len(references):
+        raise ValueError(
+            f"`predictions` and `references` must be as many and at least one, got {len(predictions)} and "
+            f"{len(references)}."
+        )
+    exact, f1, answered = [], [], []
+    for prediction, answers in zip(predictions, references, strict=True):
+        golds = list(answers) or [""]
+        exact.append(max(_exact(prediction, gold, scoring) for gold in golds))
+        f1.append(max(_f1(prediction, gold, scoring) for gold in golds))
+        answered.append(any(golds))
+    scores = {"exact_match": _mean(exact), "f1": _mean(f1)}
+    if any(answered) and not all(answered):
+        with_answer = [number for number, known in enumerate(answered) if known]
+        without = [number for number, known in enumerate(answered) if not known]
+        scores["has_answer_exact_match"] = _mean([exact[number] for number in with_answer])
+        scores["has_answer_f1"] = _mean([f1[number] for number in with_answer])
+        scores["no_answer_accuracy"] = _mean([exact[number] for number in without])
+    return scores
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(sum(values) / len(values))
+
+
+def _exact(prediction: str, gold: str, scoring: str) -> float:
+    return float(normalize_answer(prediction, scoring) == normalize_answer(gold, scoring))
+
+
+def _f1(prediction: str, gold: str, scoring: str) -> float:
+    guessed, right = answer_tokens(prediction, scoring), answer_tokens(gold, scoring)
+    if not guessed or not right:
+        return float(guessed == right)
+    if scoring == "cmrc":
+        same = _longest_common_run(guessed, right)
+    else:
+        same = sum((Counter(guessed) & Counter(right)).values())
+    return 2 * same / (len(guessed) + len(right))
+
+
+def _longest_common_run(first: Sequence[str], second: Sequence[str]) -> int:
+    """Length of the longest run of tokens that both have."""
+    longest, ends = 0, [0] * (len(second) + 1)
+    for token in first:
+        ends = [0, *(ends[place] + 1 if token == other else 0 for place, other in enumerate(second))]
+        longest = max(longest, *ends)
+    return longest
+
+
+def overlap_answer(question: str, context: str, length: int) -> str:
+    """An answer without any training: what stands in the sentence most like the question, and is not in the question.
+
+    Args:
+        question: the question.
+        context: the passage.
+        length: most words (characters of Chinese and Japanese) of the answer.
+
+    Returns:
+        The longest run of words of the sentence that the question does not have, cut to `length`; of the sentence with
+        the most of the question's words, the first of several.
+
+    Example:
+        >>> overlap_answer("Who wrote Emma?", "It rained. Jane Austen wrote Emma in 1815.", 2)
+        'Jane Austen'
+    """
+    asked = set(_WORDS.findall(question.lower()))
+    best: tuple[float, int] = (-1.0, 0)
+    begins = [0, *(match.end() for match in _SENTENCE_ENDS.finditer(context))]
+    spans = list(zip(begins, [*begins[1:], len(context)], strict=True))
+    for number, (begin, end) in enumerate(spans):
+        overlap = len(asked & set(_WORDS.findall(context[begin:end].lower())))
+        if overlap > best[0]:
+            best = (overlap, number)
+    begin, end = spans[best[1]]
+    runs: list[list[tuple[int, int]]] = [[]]
+    for match in _WORDS.finditer(context, begin, end):
+        if match[0].lower() in asked:
+            runs.append([])
+        else:
+            runs[-1].append(match.span())
+    run = max(runs, key=len)[:length]
+    return context[run[0][0] : run[-1][1]] if run else ""
+
+
+__all__ = ["SCORINGS", "answer_tokens", "normalize_answer", "overlap_answer", "question_answering_scores"]
