@@ -1,15 +1,17 @@
-"""Registration with transformers' Auto classes, without importing a line of model code before it is needed.
+"""Registration with transformers' Auto classes and with PEFT, without importing a line before it is needed.
 
-This module alone talks to `AutoConfig`, `AutoModel...`, `AutoTokenizer`, `AutoProcessor` and the pipelines' registry.
-`register()` costs nothing until transformers' own auto modules are imported: a post-import hook then adds our
-configurations, and our model classes as entries that are imported on first look-up. Classes are marked for their auto
-class (`auto_map`, code files in checkpoints) as their module is imported, by whichever way.
+This module alone talks to `AutoConfig`, `AutoModel...`, `AutoTokenizer`, `AutoProcessor`, the pipelines' registry and
+PEFT's. `register()` costs nothing until transformers' own auto modules, or `peft`, are imported: a post-import hook
+then adds our configurations, our model classes as entries that are imported on first look-up, and our adapters.
+Classes are marked for their auto class (`auto_map`, code files in checkpoints) as their module is imported, by
+whichever way.
 """
 
 import importlib
 import importlib.abc
 import importlib.util
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec
@@ -157,6 +159,7 @@ FAMILIES = (
 )
 
 AUTO = "transformers.models.auto"
+PEFT_VERSIONS = "peft>=0.21,<0.23"
 
 
 class _PostImportLoader(importlib.abc.Loader):
@@ -174,8 +177,8 @@ class _PostImportLoader(importlib.abc.Loader):
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         module.__loader__ = self._loader
-        for callback in self._callbacks:
-            callback(module)
+        while self._callbacks:
+            self._callbacks.pop(0)(module)
 
 
 class _PostImportFinder(importlib.abc.MetaPathFinder):
@@ -183,13 +186,19 @@ class _PostImportFinder(importlib.abc.MetaPathFinder):
 
     def __init__(self) -> None:
         self.callbacks: dict[str, list[Callable[[ModuleType], None]]] = {}
+        self._searched: set[str] = set()
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        callbacks = self.callbacks.pop(fullname, None)
-        if callbacks is None:
+        callbacks = self.callbacks.get(fullname)
+        if not callbacks or fullname in self._searched:
             return None
-        spec = importlib.util.find_spec(fullname)
+        self._searched.add(fullname)
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._searched.remove(fullname)
         if spec is not None and spec.loader is not None:
+            # Looking for a module is not importing it: the callbacks stay until one of the loaders runs it.
             spec.loader = _PostImportLoader(spec.loader, callbacks)
         return spec
 
@@ -303,6 +312,17 @@ def _register_pipelines(module: ModuleType) -> None:
     )
 
 
+def _register_peft_methods(module: ModuleType) -> None:
+    """Make PEFT know the adapters of this package; a PEFT that they do not fit stays usable for all else."""
+    try:
+        importlib.import_module("hf_ptm_ext.adapters.peft_methods").register()
+    except (ImportError, AttributeError, TypeError) as error:
+        warnings.warn(
+            f"hf_ptm_ext's adapters need `{PEFT_VERSIONS}`, got peft {getattr(module, '__version__', '')}: {error}",
+            stacklevel=2,
+        )
+
+
 def _mark_auto_classes(kind: str, classes: list[tuple[str, str]]) -> Callable[[ModuleType], None]:
     def mark(module: ModuleType) -> None:
         for auto_class, name in classes:
@@ -312,12 +332,13 @@ def _mark_auto_classes(kind: str, classes: list[tuple[str, str]]) -> Callable[[M
 
 
 def register() -> None:
-    """Make every family known to transformers' Auto classes; safe to call again."""
+    """Make every family known to transformers' Auto classes, and the adapters to PEFT; safe to call again."""
     when_imported(f"{AUTO}.configuration_auto", _register_configs)
     when_imported(f"{AUTO}.modeling_auto", _register_models)
     when_imported(f"{AUTO}.tokenization_auto", _register_tokenizers)
     when_imported(f"{AUTO}.processing_auto", _register_processors)
     when_imported("transformers.pipelines", _register_pipelines)
+    when_imported("peft", _register_peft_methods)
     for family in FAMILIES:
         parts = {"configuration": [("AutoConfig", family.config)], "modeling": family.model_classes()}
         if family.tokenizer is not None:

@@ -61,10 +61,11 @@ class ErnieThuFusionOutput(ErnieThuSelfOutput):
         super().__init__(config, config.intermediate_size)
         self.dense_ent = nn.Linear(config.intermediate_size, config.entity_hidden_size)
         self.LayerNorm_ent = nn.LayerNorm(config.entity_hidden_size, eps=config.layer_norm_eps)
+        self.dropout_ent = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(self, fused: torch.Tensor, residual: torch.Tensor, entity_residual: torch.Tensor) -> Streams:
         """Text `(batch, seq_len, hidden)` and entities `(batch, seq_len, entity_hidden)`."""
-        entity_states = self.LayerNorm_ent(self.dropout(self.dense_ent(fused)) + entity_residual)
+        entity_states = self.LayerNorm_ent(self.dropout_ent(self.dense_ent(fused)) + entity_residual)
         return super().forward(fused, residual), entity_states
 
 

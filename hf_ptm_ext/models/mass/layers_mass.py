@@ -123,6 +123,8 @@ class MassLayer(GradientCheckpointingLayer):
         self.fc2 = nn.Linear(ffn_dim, config.d_model)
         self.final_layer_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
         self.activation_fn = ACT2FN[config.activation_function]
+        # One module per place, so that adapters can stand behind each.
+        self.self_attn_dropout = nn.Dropout(config.dropout)
         self.dropout = nn.Dropout(config.dropout)
         self.activation_dropout = nn.Dropout(config.activation_dropout)
 
@@ -141,7 +143,7 @@ class MassEncoderLayer(MassLayer):
     def forward(self, hidden_states: torch.Tensor, attention_mask: Any = None, **kwargs: Any) -> torch.Tensor:
         """Layer output `(batch, seq_len, hidden)`."""
         attended, _ = self.self_attn(hidden_states, attention_mask=attention_mask, **kwargs)
-        return self.feed_forward(self.self_attn_layer_norm(hidden_states + self.dropout(attended)))
+        return self.feed_forward(self.self_attn_layer_norm(hidden_states + self.self_attn_dropout(attended)))
 
 
 class MassDecoderLayer(MassLayer):
@@ -151,6 +153,7 @@ class MassDecoderLayer(MassLayer):
         super().__init__(config, config.decoder_attention_heads, config.decoder_ffn_dim, layer_idx, is_causal=True)
         self.encoder_attn = MassAttention(config, config.decoder_attention_heads, layer_idx)
         self.encoder_attn_layer_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
+        self.encoder_attn_dropout = nn.Dropout(config.dropout)
 
     def forward(
         self,
@@ -163,6 +166,6 @@ class MassDecoderLayer(MassLayer):
     ) -> torch.Tensor:
         """Layer output `(batch, seq_len, hidden)`."""
         attended, _ = self.self_attn(hidden_states, attention_mask=attention_mask, cache=cache, **kwargs)
-        states = self.self_attn_layer_norm(hidden_states + self.dropout(attended))
+        states = self.self_attn_layer_norm(hidden_states + self.self_attn_dropout(attended))
         crossed, _ = self.encoder_attn(states, encoder_hidden_states, encoder_attention_mask, cache=cache, **kwargs)
-        return self.feed_forward(self.encoder_attn_layer_norm(states + self.dropout(crossed)))
+        return self.feed_forward(self.encoder_attn_layer_norm(states + self.encoder_attn_dropout(crossed)))

@@ -131,6 +131,8 @@ class MassNmtLayer(GradientCheckpointingLayer):
 
     def __init__(self, config: MassNmtConfig, ffn_dim: int):
         super().__init__()
+        # One module per place, so that adapters can stand behind each.
+        self.self_attn_dropout = nn.Dropout(config.dropout)
         self.dropout = nn.Dropout(config.dropout)
         self.activation_fn = ACT2FN[config.activation_function]
         self.self_attn_layer_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
@@ -161,7 +163,7 @@ class MassNmtEncoderLayer(MassNmtLayer):
     ) -> torch.Tensor:
         """Layer output `(batch, source_len, hidden)`."""
         attended, _ = self.self_attn(hidden_states, attention_mask, **kwargs)
-        hidden_states = self.self_attn_layer_norm(hidden_states + self.dropout(attended))
+        hidden_states = self.self_attn_layer_norm(hidden_states + self.self_attn_dropout(attended))
         return self.feed_forward(hidden_states, real)
 
 
@@ -173,6 +175,7 @@ class MassNmtDecoderLayer(MassNmtLayer):
         self.self_attn = MassNmtAttention(config, config.decoder_attention_heads, layer_idx, "causal")
         self.encoder_attn = MassNmtAttention(config, config.decoder_attention_heads, layer_idx, "cross")
         self.encoder_attn_layer_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
+        self.encoder_attn_dropout = nn.Dropout(config.dropout)
 
     def forward(
         self,
@@ -187,9 +190,9 @@ class MassNmtDecoderLayer(MassNmtLayer):
     ) -> torch.Tensor:
         """Layer output `(batch, target_len, hidden)`."""
         attended, _ = self.self_attn(hidden_states, attention_mask, cache=cache, **kwargs)
-        hidden_states = self.self_attn_layer_norm(hidden_states + self.dropout(attended))
+        hidden_states = self.self_attn_layer_norm(hidden_states + self.self_attn_dropout(attended))
         attended, _ = self.encoder_attn(
             hidden_states, source_mask, source_states=source_states, language=language, cache=cache, **kwargs
         )
-        hidden_states = self.encoder_attn_layer_norm(hidden_states + self.dropout(attended))
+        hidden_states = self.encoder_attn_layer_norm(hidden_states + self.encoder_attn_dropout(attended))
         return self.feed_forward(hidden_states, real)

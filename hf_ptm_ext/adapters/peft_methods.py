@@ -1,0 +1,53 @@
+"""Our adapters, and our families' default targets, in PEFT's registries."""
+
+import peft.utils.constants
+from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
+from peft.utils import register_peft_method
+
+from .configuration import HoulsbyConfig, PfeifferConfig
+from .placements import BART_LIKE, BERT_LIKE
+from .tuner import HoulsbyModel, PfeifferModel
+
+METHODS = {"houlsby": (HoulsbyConfig, HoulsbyModel), "pfeiffer": (PfeifferConfig, PfeifferModel)}
+# PEFT has no LayerNorm tuning for BERT.
+LAYER_NORMS = {"bert": ["LayerNorm"]}
+_TABLES = ("TARGET_MODULES_MAPPING", "FEEDFORWARD_MODULES_MAPPING")
+
+
+def register() -> None:
+    """Register both methods, and give our families the targets of the architecture that they have; once.
+
+    `is_mixed_compatible` stays False: PEFT's mixed model knows its own configurations alone.
+
+    Raises:
+        ValueError: PEFT has a method of the same name that is not ours.
+
+    Example:
+        >>> register()
+        >>> peft.utils.constants.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING["spanbert"]
+        ['query', 'value']
+    """
+    for name, (config, model) in METHODS.items():
+        known = PEFT_TYPE_TO_CONFIG_MAPPING.get(name.upper())
+        if known is None:
+            register_peft_method(name=name, config_cls=config, model_cls=model, is_mixed_compatible=False)
+        elif known is not config:
+            raise ValueError(f"PEFT has a method `{name}` of its own ({known.__module__}); use that one.")
+    add_default_targets()
+
+
+def add_default_targets() -> None:
+    """Let every method of PEFT find its default targets in our families; an entry that PEFT has stays."""
+    for table_name, table in vars(peft.utils.constants).items():
+        if not table_name.endswith(_TABLES):
+            continue
+        if table_name == "TRANSFORMERS_MODELS_TO_LNTUNING_TARGET_MODULES_MAPPING":
+            for model_type, targets in LAYER_NORMS.items():
+                table.setdefault(model_type, targets)
+        for like, families in (("bert", BERT_LIKE), ("bart", BART_LIKE)):
+            if like in table:
+                for family in families:
+                    table.setdefault(family, table[like])
+
+
+__all__ = ["METHODS", "add_default_targets", "register"]

@@ -1,0 +1,267 @@
+"""Houlsby and Pfeiffer adapters as PEFT tuners: what is wrapped, by what, and what is trained beside it."""
+
+import re
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import torch
+from peft.tuners.tuners_utils import BaseTuner, check_target_module_exists
+from peft.utils import TaskType
+from torch import nn
+
+from .configuration import BottleneckConfig
+from .layers import CANNOT_MERGE, BottleneckLayer, HoulsbyLayer, PfeifferLayer
+from .placements import PLACEMENTS, Placement
+from .trained_whole import is_layer_norm, layer_norm_names, new_parts, plain_modules, unwrapped
+
+_NUMBERED = re.compile(r"(?:.*?\.)?\d+(?=\.|$)")
+
+
+class BottleneckModel(BaseTuner):
+    """What the tuners of both methods share.
+
+    Args:
+        model: the model, changed in place.
+        config: options of the adapter.
+        adapter_name: its name.
+        low_cpu_mem_usage: make adapters on the meta device, for weights that are loaded at once.
+        state_dict: names of an adapter's weights, to wrap what they name.
+    """
+
+    method: ClassVar[str]
+    target_module_mapping: ClassVar[dict[str, str]]
+
+    # Layers whose dropout the wrappers draw -> its probability.
+    _residual_dropouts: dict[str, float]
+    # Name of a layer -> its number, of the adapter that is being added.
+    _layer_numbers: dict[str, int]
+
+    def _pre_injection_hook(self, model: nn.Module, config: BottleneckConfig, adapter_name: str) -> None:
+        self._residual_dropouts = {}
+
+    # ---- what is wrapped ----
+
+    def _placement(self) -> Placement | None:
+        return PLACEMENTS.get(self._model_type())
+
+    def _model_type(self) -> str:
+        return self.get_model_config(self.model).get("model_type") or ""
+
+    def _prepare_adapter_config(self, peft_config: BottleneckConfig, model_config: dict) -> BottleneckConfig:
+        """Fill in the targets, and the modules that are trained whole."""
+        self._fill_in_targets(peft_config)
+        targets = self._target_names(peft_config)
+        self._check_targets_are_not_saved_whole(peft_config, targets)
+        layers = list(dict.fromkeys(self._layer_of(name) for name in targets))
+        unknown = [number for number in peft_config.leave_out if number >= len(layers)]
+        if layers and unknown:
+            raise ValueError(f"`leave_out` must be numbers below {len(layers)}, the number of layers, got {unknown}.")
+        self._layer_numbers = {layer: number for number, layer in enumerate(layers)}
+        self._train_whole(peft_config, targets)
+        return peft_config
+
+    def _fill_in_targets(self, peft_config: BottleneckConfig) -> None:
+        if peft_config.target_modules is not None:
+            return
+        attribute = f"_peft_{self.method}_target_modules"
+        targets = getattr(self.model, attribute, None) or self.target_module_mapping.get(self._model_type())
+        if targets is None:
+            raise ValueError(
+                f"`target_modules` must be given: where {self.method} adapters go in a model of `model_type` "
+                f"{self._model_type()!r} is not known. Pass a regular expression of the modules' names (that of BERT: "
+                f"{self.target_module_mapping['bert']!r}), or set `{attribute}` on the model class."
+            )
+        peft_config.target_modules = targets if isinstance(targets, str) else set(targets)
+
+    def _target_names(self, peft_config: BottleneckConfig) -> list[str]:
+        """Names of the modules that the targets match, in layers that are left out and in `modules_to_save` too."""
+        matched_alone = replace(peft_config, modules_to_save=None)
+        return [name for name, _ in plain_modules(self.model) if check_target_module_exists(matched_alone, name)]
+
+    def _layer_of(self, name: str) -> str:
+        """Name of the layer that a module belongs to: by the architecture, or up to the first number."""
+        placement = self._placement()
+        match = re.match(rf"(?:.*?\.)?{placement.layer}(?=\.|$)", name) if placement is not None else None
+        match = match or _NUMBERED.match(name)
+        return match[0] if match else name
+
+    def _check_target_module_exists(self, peft_config: BottleneckConfig, key: str) -> Any:
+        """As PEFT's, without the layers that are left out."""
+        found = check_target_module_exists(peft_config, key)
+        if found and self._layer_numbers.get(self._layer_of(key)) in peft_config.leave_out:
+            return False
+        return found
+
+    # ---- what is trained beside the adapters ----
+
+    def _check_targets_are_not_saved_whole(self, peft_config: BottleneckConfig, targets: list[str]) -> None:
+        """PEFT would leave such targets out without a word, or refuse them all."""
+        lost = [name for name in targets if not check_target_module_exists(peft_config, name)]
+        if lost:
+            raise ValueError(
+                f"`modules_to_save` = {peft_config.modules_to_save} names modules where adapters go, such as "
+                f"`{lost[0]}`. Name others; LayerNorms are trained with `train_layer_norms=True`."
+            )
+
+    def _train_whole(self, peft_config: BottleneckConfig, targets: list[str]) -> None:
+        """Add new heads and, if they are trained, LayerNorms to `modules_to_save`."""
+        names = list(peft_config.modules_to_save or ())
+        if peft_config.task_type != TaskType.FEATURE_EXTRACTION:
+            names += [name for name in new_parts(self.model) if not name.endswith(tuple(names))]
+        if peft_config.train_layer_norms:
+            whole = [name for name, _ in plain_modules(self.model) if name.endswith(tuple(names))]
+            norms = layer_norm_names(self.model, targets, whole)
+            inside = [name for name in targets if _has_layer_norm_inside(self.model.get_submodule(name))]
+            if inside:
+                raise ValueError(
+                    f"`train_layer_norms` must be False for {self.method} adapters in a {self._model_type()!r} model: "
+                    f"adapters wrap `{inside[0]}` with a LayerNorm in it, of which PEFT trains no copy."
+                )
+            names += [name for name in norms if name not in names]
+        peft_config.modules_to_save = names or None
+
+    # ---- wrapping ----
+
+    def _create_and_replace(
+        self,
+        peft_config: BottleneckConfig,
+        adapter_name: str,
+        target: nn.Module,
+        target_name: str,
+        parent: nn.Module,
+        current_key: str,
+    ) -> None:
+        layer = target if isinstance(target, BottleneckLayer) else self._wrap(parent, target_name, target)
+        number = self._layer_numbers[self._layer_of(current_key)]
+        layer.update_layer(adapter_name, peft_config, number, _parameter_near(layer, parent))
+        layer.set_adapter(self.active_adapters, inference_mode=peft_config.inference_mode)
+
+    def _wrap(self, parent: nn.Module, name: str, module: nn.Module) -> BottleneckLayer:
+        """Put a wrapper in the place of a module."""
+        wrapper = self._new_layer(module, self._hidden_size(module)).train(module.training)
+        setattr(parent, name, wrapper)
+        return wrapper
+
+    def _new_layer(self, module: nn.Module, hidden_size: int) -> BottleneckLayer:
+        raise NotImplementedError
+
+    def _hidden_size(self, module: nn.Module) -> int:
+        if isinstance(module, nn.Linear):
+            return module.out_features
+        if isinstance(module, nn.LayerNorm):
+            return module.normalized_shape[-1]
+        config = getattr(self.model, "config", None)
+        size = getattr(config, "hidden_size", None) or getattr(config, "d_model", None)
+        if size is None:
+            raise ValueError(
+                f"`target_modules` must name linear layers or LayerNorms in a model whose config has no "
+                f"`hidden_size`, got a {type(module).__name__}, which does not tell its width."
+            )
+        return size
+
+    def _replace_module(self, parent: nn.Module, child_name: str, new_module: nn.Module, child: nn.Module) -> None:
+        """Put a module in its place; adapters are on the right device from the start, and a dropout has no weight."""
+        setattr(parent, child_name, new_module)
+
+    # ---- switching and taking off ----
+
+    def set_adapter(self, adapter_name: str | list[str], inference_mode: bool = False) -> None:
+        """As PEFT's.
+
+        Args:
+            adapter_name: one name.
+            inference_mode: whether its weights are frozen.
+
+        Raises:
+            ValueError: there are several names; what several adapters do together depends on their order.
+        """
+        if not isinstance(adapter_name, str) and len(adapter_name) > 1:
+            raise ValueError(f"`adapter_name` must be one {self.method} adapter, got {list(adapter_name)}.")
+        super().set_adapter(adapter_name, inference_mode=inference_mode)
+
+    def _check_merge_allowed(self) -> None:
+        raise ValueError(CANNOT_MERGE)
+
+    def _unload_and_optionally_merge(self, merge: bool = True, *args: Any, **kwargs: Any) -> nn.Module:
+        if merge:
+            self._check_merge_allowed()
+        for module in self.model.modules():
+            if isinstance(module, BottleneckLayer):
+                module.base_layer = unwrapped(module.base_layer)
+        model = super()._unload_and_optionally_merge(merge, *args, **kwargs)
+        for name, probability in self._residual_dropouts.items():
+            model.get_submodule(name).dropout = probability
+        self._residual_dropouts.clear()
+        return model
+
+
+class HoulsbyModel(BottleneckModel):
+    """A model with Houlsby adapters, see `HoulsbyConfig`; made by `peft.get_peft_model`."""
+
+    prefix = "houlsby_"
+    method = "houlsby"
+    tuner_layer_cls = HoulsbyLayer
+    target_module_mapping = {name: rf"(.*\.)?{placement.houlsby}" for name, placement in PLACEMENTS.items()}
+
+    def _create_and_replace(
+        self,
+        peft_config: BottleneckConfig,
+        adapter_name: str,
+        target: nn.Module,
+        target_name: str,
+        parent: nn.Module,
+        current_key: str,
+    ) -> None:
+        self._take_over_dropout(current_key)
+        # The target may be wrapped by now.
+        target = getattr(parent, target_name)
+        super()._create_and_replace(peft_config, adapter_name, target, target_name, parent, current_key)
+
+    def _new_layer(self, module: nn.Module, hidden_size: int) -> HoulsbyLayer:
+        return HoulsbyLayer(module, hidden_size)
+
+    def _take_over_dropout(self, key: str) -> None:
+        """Let wrappers draw the dropout of a layer that drops by a function, so that adapters stand behind it.
+
+        All of its projections are wrapped, since they share one probability; the layer's own becomes 0 until the
+        adapters are taken off.
+        """
+        placement, name = self._placement(), self._layer_of(key)
+        if placement is None or not placement.dropped_projections or name in self._residual_dropouts:
+            return
+        layer = self.model.get_submodule(name)
+        for path in placement.dropped_projections:
+            owner_name, _, projection = path.rpartition(".")
+            owner = getattr(layer, owner_name, None) if owner_name else layer
+            if owner is not None:
+                self._wrap(owner, projection, getattr(owner, projection)).residual_dropout = layer.dropout
+        self._residual_dropouts[name] = layer.dropout
+        layer.dropout = 0.0
+
+
+class PfeifferModel(BottleneckModel):
+    """A model with Pfeiffer adapters, see `PfeifferConfig`; made by `peft.get_peft_model`."""
+
+    prefix = "pfeiffer_"
+    method = "pfeiffer"
+    tuner_layer_cls = PfeifferLayer
+    target_module_mapping = {name: rf"(.*\.)?{placement.pfeiffer}" for name, placement in PLACEMENTS.items()}
+
+    def _new_layer(self, module: nn.Module, hidden_size: int) -> PfeifferLayer:
+        return PfeifferLayer(module, hidden_size, takes_sum=is_layer_norm(module))
+
+
+def _has_layer_norm_inside(module: nn.Module) -> bool:
+    return any(is_layer_norm(part) for name, part in unwrapped(module).named_modules() if name)
+
+
+def _parameter_near(layer: BottleneckLayer, parent: nn.Module) -> torch.Tensor | None:
+    """A floating-point parameter beside the new adapter; a dropout has none itself."""
+    for module in (unwrapped(layer), parent):
+        for parameter in module.parameters():
+            if parameter.is_floating_point():
+                return parameter
+    return None
+
+
+__all__ = ["BottleneckModel", "HoulsbyModel", "PfeifferModel"]
