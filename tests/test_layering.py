@@ -40,7 +40,7 @@ ALLOWED = {
     "adapters": {"objectives", "trainers"},
     "compression": {"objectives", "trainers"},
     "trainers": {"objectives"},
-    "conversion": {"models", "json_files"},
+    "conversion": {"models", "adapters", "json_files"},
     "hub": {"models", "pipelines", "resources", "json_files", ""},
 }
 FREE = {"", "__main__", "cli"}

@@ -7,8 +7,7 @@ Importing `hf_ptm_ext` suffices for `PeftModel.from_pretrained` and all else: th
 # First: what is registered when `peft` is imported needs this package whole, not half imported.
 import peft  # noqa: F401
 
-from .bottleneck import BottleneckAdapter
 from .configuration import HoulsbyConfig, PfeifferConfig
 from .tuner import HoulsbyModel, PfeifferModel
 
-__all__ = ["BottleneckAdapter", "HoulsbyConfig", "HoulsbyModel", "PfeifferConfig", "PfeifferModel"]
+__all__ = ["HoulsbyConfig", "HoulsbyModel", "PfeifferConfig", "PfeifferModel"]

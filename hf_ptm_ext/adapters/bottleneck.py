@@ -47,78 +47,99 @@ def activation(name: str) -> nn.Module:
     return cast(nn.Module, ACT2FN[name])
 
 
-class BottleneckAdapter(nn.Module):
-    """Down-projection, non-linearity, up-projection.
+def make_parts(
+    hidden_size: int,
+    bottleneck_size: int,
+    scaling: Scaling = 1.0,
+    ln_before: bool = False,
+    ln_after: bool = False,
+    init_weights: InitWeights = "identity",
+    init_std: float = 1e-3,
+) -> dict[str, nn.Module | nn.Parameter]:
+    """The weights of one new adapter.
 
     Args:
         hidden_size: width H of the states.
         bottleneck_size: width r between the projections.
-        non_linearity: what stands between them (default `"gelu"`, google-research/adapter-bert).
-        scaling: factor of the output (default 1), or `"learned"` (one parameter) or `"channel"` (one a component).
-        dropout: probability of dropping a component of the scaled output (default 0).
+        scaling: `"learned"` (one parameter) or `"channel"` (one a component); a number is none.
         ln_before: whether a LayerNorm of its own stands in front of the down-projection.
         ln_after: whether one stands behind the scaled output.
         init_weights: see `BottleneckConfig`.
         init_std: see `BottleneckConfig`.
 
+    Returns:
+        `down` and `up`, and `norm_before`, `norm_after` and `scaling` where wanted.
+
     Example:
-        >>> adapter = BottleneckAdapter(768, 48)
-        >>> sum(parameter.numel() for parameter in adapter.parameters()) == 2 * 768 * 48 + 48 + 768
+        >>> parts = make_parts(768, 48)
+        >>> sum(value.numel() for part in parts.values() for value in part.parameters()) == 2 * 768 * 48 + 48 + 768
         True
     """
-
-    def __init__(
-        self,
-        hidden_size: int,
-        bottleneck_size: int,
-        non_linearity: str = "gelu",
-        scaling: Scaling = 1.0,
-        dropout: float = 0.0,
-        ln_before: bool = False,
-        ln_after: bool = False,
-        init_weights: InitWeights = "identity",
-        init_std: float = 1e-3,
+    parts: dict[str, nn.Module | nn.Parameter] = {}
+    if ln_before:
+        parts["norm_before"] = nn.LayerNorm(hidden_size)
+    for name, linear in (
+        ("down", nn.Linear(hidden_size, bottleneck_size)),
+        ("up", nn.Linear(bottleneck_size, hidden_size)),
     ):
-        super().__init__()
-        self.norm_before = nn.LayerNorm(hidden_size) if ln_before else None
-        self.down = nn.Linear(hidden_size, bottleneck_size)
-        self.non_linearity = activation(non_linearity)
-        self.up = nn.Linear(bottleneck_size, hidden_size)
-        self.norm_after = nn.LayerNorm(hidden_size) if ln_after else None
-        self.dropout = nn.Dropout(dropout) if dropout else None
-        self.scaling: float | nn.Parameter
-        if isinstance(scaling, str):
-            self.scaling = nn.Parameter(torch.ones(1 if scaling == "learned" else hidden_size))
+        if init_weights == "bert":
+            nn.init.normal_(linear.weight, std=BERT_STD)
+        elif init_weights == "identity" and name == "up":
+            nn.init.zeros_(linear.weight)
         else:
-            self.scaling = float(scaling)
-        self.reset_parameters(init_weights, init_std)
-
-    def reset_parameters(self, init_weights: InitWeights, init_std: float) -> None:
-        """Draw the projections anew; biases become 0."""
-        for linear in (self.down, self.up):
-            if init_weights == "bert":
-                nn.init.normal_(linear.weight, std=BERT_STD)
-            else:
-                nn.init.trunc_normal_(linear.weight, std=init_std, a=-2 * init_std, b=2 * init_std)
-            nn.init.zeros_(linear.bias)
-        if init_weights == "identity":
-            nn.init.zeros_(self.up.weight)
-
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """What is added to the states, `(..., hidden)` like them and of their dtype."""
-        states = hidden_states
-        if not torch.is_autocast_enabled(states.device.type):  # which casts by itself
-            states = states.to(self.down.weight.dtype)
-        if self.norm_before is not None:
-            states = self.norm_before(states)
-        states = self.up(self.non_linearity(self.down(states)))
-        if not (isinstance(self.scaling, float) and self.scaling == 1.0):
-            states = states * self.scaling
-        if self.dropout is not None:
-            states = self.dropout(states)
-        if self.norm_after is not None:
-            states = self.norm_after(states)
-        return states.to(hidden_states.dtype)
+            nn.init.trunc_normal_(linear.weight, std=init_std, a=-2 * init_std, b=2 * init_std)
+        nn.init.zeros_(linear.bias)
+        parts[name] = linear
+    if ln_after:
+        parts["norm_after"] = nn.LayerNorm(hidden_size)
+    if isinstance(scaling, str):
+        parts["scaling"] = nn.Parameter(torch.ones(1 if scaling == "learned" else hidden_size))
+    return parts
 
 
-__all__ = ["BottleneckAdapter", "activation"]
+def bottleneck(
+    hidden_states: torch.Tensor,
+    down: nn.Module,
+    non_linearity: nn.Module,
+    up: nn.Module,
+    scaling: float | torch.Tensor = 1.0,
+    dropout: float = 0.0,
+    norm_before: nn.Module | None = None,
+    norm_after: nn.Module | None = None,
+) -> torch.Tensor:
+    """What an adapter adds to the states.
+
+    Args:
+        hidden_states: `(..., hidden)`.
+        down: projection to the bottleneck.
+        non_linearity: between the projections.
+        up: projection from the bottleneck.
+        scaling: factor of the output.
+        dropout: probability of dropping a component of the scaled output; 0 in evaluation.
+        norm_before: LayerNorm in front.
+        norm_after: LayerNorm behind.
+
+    Returns:
+        `(..., hidden)`, of the states' dtype.
+
+    Example:
+        >>> identity = nn.Identity()
+        >>> bottleneck(torch.tensor([-1.0, 2.0]), identity, nn.ReLU(), identity, scaling=0.5)
+        tensor([0., 1.])
+    """
+    states = hidden_states
+    if isinstance(down, nn.Linear) and not torch.is_autocast_enabled(states.device.type):  # which casts by itself
+        states = states.to(down.weight.dtype)
+    if norm_before is not None:
+        states = norm_before(states)
+    states = up(non_linearity(down(states)))
+    if isinstance(scaling, torch.Tensor) or scaling != 1.0:
+        states = states * scaling
+    if dropout:
+        states = nn.functional.dropout(states, dropout)
+    if norm_after is not None:
+        states = norm_after(states)
+    return states.to(hidden_states.dtype)
+
+
+__all__ = ["activation", "bottleneck", "make_parts"]

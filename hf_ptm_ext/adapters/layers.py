@@ -6,9 +6,10 @@ import torch
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
 
-from .bottleneck import BottleneckAdapter
+from .bottleneck import activation, bottleneck, make_parts
 from .configuration import BottleneckConfig
 
+PARTS = ("norm_before", "down", "up", "norm_after", "scaling")
 CANNOT_MERGE = (
     "A bottleneck adapter has a non-linearity, so it cannot be merged into the weights. Keep it beside the model, or "
     "take it off with `unload()`."
@@ -16,26 +17,35 @@ CANNOT_MERGE = (
 
 
 class BottleneckLayer(nn.Module, BaseTunerLayer):
-    """A wrapped module with the adapters at its place, by name.
+    """A wrapped module with the adapters at its place.
+
+    Every kind of weight (`down`, `up`, ...) has a dictionary from the adapter's name to the weight, since that is what
+    PEFT saves, loads, freezes and deletes by name.
 
     Args:
         base_layer: the wrapped module.
         hidden_size: width of the states that it returns.
     """
 
-    adapters_name: ClassVar[str]  # the attribute with the adapters, which is a part of the names in a saved file
+    prefix: ClassVar[str]  # of the dictionaries' names, and so of the names in a saved file
+    other_param_names = ("options",)
 
     def __init__(self, base_layer: nn.Module, hidden_size: int):
         super().__init__()
         self.base_layer = base_layer
         self.hidden_size = hidden_size
+        self.options: dict[str, dict[str, Any]] = {}
         self._active_adapter = []
-        setattr(self, self.adapters_name, nn.ModuleDict())
+        for part in PARTS:
+            setattr(self, f"{self.prefix}{part}", nn.ParameterDict() if part == "scaling" else nn.ModuleDict())
 
-    @property
-    def adapters(self) -> nn.ModuleDict:
-        """The adapters, by name."""
-        return getattr(self, self.adapters_name)
+    def part(self, name: str) -> Any:
+        """The weights of one kind, by adapter.
+
+        Args:
+            name: one of `PARTS`.
+        """
+        return getattr(self, f"{self.prefix}{name}")
 
     def update_layer(self, adapter_name: str, config: BottleneckConfig, layer: int, like: torch.Tensor | None) -> None:
         """Add a new adapter; one of the same name is replaced.
@@ -46,27 +56,55 @@ class BottleneckLayer(nn.Module, BaseTunerLayer):
             layer: number of the transformer layer.
             like: parameter whose device and dtype the adapter gets; `None` to leave it as it is made.
         """
-        adapter = BottleneckAdapter(
+        parts = make_parts(
             self.hidden_size,
             config.size_in_layer(self.hidden_size, layer),
-            config.non_linearity,
             config.scaling,
-            config.dropout,
             config.ln_before,
             config.ln_after,
             config.init_weights,
             config.init_std,
         )
-        if like is not None and not any(parameter.is_meta for parameter in adapter.parameters()):
-            adapter = adapter.to(device=like.device, dtype=like.dtype)
-        self.adapters[adapter_name] = adapter.train(self.training)
+        for name, value in parts.items():
+            if like is not None and parts["down"].weight.device.type != "meta":
+                value = _moved(value, like)
+            self.part(name)[adapter_name] = value
+        self.options[adapter_name] = {
+            "non_linearity": activation(config.non_linearity),
+            "scaling": config.scaling,
+            "dropout": config.dropout,
+        }
 
-    def active(self) -> BottleneckAdapter | None:
-        """The adapter that acts here now, if there is one."""
+    def active(self) -> str | None:
+        """Name of the adapter that acts here now, if there is one."""
         if self.disable_adapters:
             return None
-        names = [name for name in self.active_adapters if name in self.adapters]
-        return self.adapters[names[0]] if names else None
+        return next((name for name in self.active_adapters if name in self.options), None)
+
+    def adapter_output(self, adapter: str, hidden_states: torch.Tensor) -> torch.Tensor:
+        """What an adapter adds to the states, `(..., hidden)`.
+
+        Args:
+            adapter: its name.
+            hidden_states: what it reads, `(..., hidden)`.
+        """
+        options, scaling = self.options[adapter], self.part("scaling")
+        return bottleneck(
+            hidden_states,
+            self.part("down")[adapter],
+            options["non_linearity"],
+            self.part("up")[adapter],
+            scaling[adapter] if adapter in scaling else options["scaling"],
+            options["dropout"] if self.training else 0.0,
+            self._optional("norm_before", adapter),
+            self._optional("norm_after", adapter),
+        )
+
+    def _optional(self, part: str, adapter: str) -> nn.Module | None:
+        modules = self.part(part)
+        if adapter in modules:
+            return modules[adapter]
+        return None
 
     def merge(self, safe_merge: bool = False, adapter_names: list[str] | None = None) -> None:
         """Impossible.
@@ -78,6 +116,12 @@ class BottleneckLayer(nn.Module, BaseTunerLayer):
 
     def unmerge(self) -> None:
         """Nothing is ever merged."""
+
+
+def _moved(value: nn.Module | nn.Parameter, like: torch.Tensor) -> nn.Module | nn.Parameter:
+    if isinstance(value, nn.Module):
+        return value.to(device=like.device, dtype=like.dtype)
+    return nn.Parameter(value.data.to(device=like.device, dtype=like.dtype))
 
 
 class HoulsbyLayer(BottleneckLayer):
@@ -95,8 +139,8 @@ class HoulsbyLayer(BottleneckLayer):
         torch.Size([2, 32])
     """
 
-    adapters_name = "houlsby_adapter"
-    adapter_layer_names = ("houlsby_adapter",)
+    prefix = "houlsby_"
+    adapter_layer_names = tuple(f"houlsby_{part}" for part in PARTS)
 
     def __init__(self, base_layer: nn.Module, hidden_size: int, residual_dropout: float = 0.0):
         super().__init__(base_layer, hidden_size)
@@ -108,7 +152,7 @@ class HoulsbyLayer(BottleneckLayer):
         if self.residual_dropout:
             states = nn.functional.dropout(states, self.residual_dropout, self.training)
         adapter = self.active()
-        return states if adapter is None else states + adapter(states)
+        return states if adapter is None else states + self.adapter_output(adapter, states)
 
 
 class PfeifferLayer(BottleneckLayer):
@@ -125,8 +169,8 @@ class PfeifferLayer(BottleneckLayer):
         torch.Size([2, 32])
     """
 
-    adapters_name = "pfeiffer_adapter"
-    adapter_layer_names = ("pfeiffer_adapter",)
+    prefix = "pfeiffer_"
+    adapter_layer_names = tuple(f"pfeiffer_{part}" for part in PARTS)
 
     def __init__(self, base_layer: nn.Module, hidden_size: int, takes_sum: bool):
         super().__init__(base_layer, hidden_size)
@@ -139,8 +183,8 @@ class PfeifferLayer(BottleneckLayer):
         if adapter is None:
             return states
         if self.takes_sum:
-            return self.base_layer(hidden_states + adapter(states))
-        return states + adapter(states)
+            return self.base_layer(hidden_states + self.adapter_output(adapter, states))
+        return states + self.adapter_output(adapter, states)
 
 
 __all__ = ["BottleneckLayer", "HoulsbyLayer", "PfeifferLayer"]

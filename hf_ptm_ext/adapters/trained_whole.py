@@ -24,6 +24,24 @@ def is_layer_norm(module: nn.Module) -> bool:
     return isinstance(module, nn.LayerNorm) or _LAYER_NORM.search(type(module).__name__) is not None
 
 
+def never_trained_norms(model: nn.Module) -> list[str]:
+    """Names of the LayerNorms that the model itself keeps frozen, since nothing that it predicts depends on them.
+
+    Args:
+        model: before PEFT freezes it.
+
+    Returns:
+        Names; none if all LayerNorms are frozen, which says nothing of single ones.
+
+    Example:
+        >>> never_trained_norms(nn.Sequential(nn.LayerNorm(2), nn.LayerNorm(2).requires_grad_(False)))
+        ['1']
+    """
+    norms = {name: module for name, module in plain_modules(model) if is_layer_norm(module)}
+    frozen = [name for name, norm in norms.items() if not any(value.requires_grad for value in norm.parameters())]
+    return frozen if len(frozen) < len(norms) else []
+
+
 def plain_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """The modules of a model by name, as they were before anything was wrapped.
 
@@ -125,13 +143,20 @@ def layer_norm_names(model: nn.Module, targets: Iterable[str], others: Iterable[
     """
     targets, others = set(targets), tuple(others)
     modules = dict(plain_modules(model))
-    names = [name for name, module in modules.items() if is_layer_norm(module)]
-    kept = [name for name in names if not any(name == one or name.startswith(f"{one}.") for one in others)]
-    endings = sorted({name.rpartition(".")[2] for name in kept})
-    matched = {name for name in modules if name.endswith(tuple(endings))} if endings else set()
-    if matched == set(kept) and targets.isdisjoint(kept) and not any(ending.isdigit() for ending in endings):
-        return endings
-    return [f"{name}.base_layer" if name in targets else name for name in kept]
+    kept = [
+        name
+        for name, module in modules.items()
+        if is_layer_norm(module) and not any(name == one or name.startswith(f"{one}.") for one in others)
+    ]
+    found: list[str] = []
+    for ending in sorted({name.rpartition(".")[2] for name in kept}):
+        members = [name for name in kept if name.rpartition(".")[2] == ending]
+        matched = {name for name in modules if name.endswith(ending)}
+        if matched <= set(kept) and targets.isdisjoint(members) and not ending.isdigit():
+            found.append(ending)
+        else:
+            found += [f"{name}.base_layer" if name in targets else name for name in members]
+    return found
 
 
 def _loaded(model: nn.Module) -> bool:
@@ -151,4 +176,4 @@ def _vocabulary_modules(model: nn.Module) -> list[nn.Module]:
     return modules
 
 
-__all__ = ["is_layer_norm", "layer_norm_names", "new_parts", "plain_modules", "unwrapped"]
+__all__ = ["is_layer_norm", "layer_norm_names", "never_trained_norms", "new_parts", "plain_modules", "unwrapped"]

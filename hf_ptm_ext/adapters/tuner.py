@@ -6,13 +6,13 @@ from typing import Any, ClassVar
 
 import torch
 from peft.tuners.tuners_utils import BaseTuner, check_target_module_exists
-from peft.utils import TaskType
+from peft.utils import ModulesToSaveWrapper, TaskType
 from torch import nn
 
 from .configuration import BottleneckConfig
 from .layers import CANNOT_MERGE, BottleneckLayer, HoulsbyLayer, PfeifferLayer
 from .placements import PLACEMENTS, Placement
-from .trained_whole import is_layer_norm, layer_norm_names, new_parts, plain_modules, unwrapped
+from .trained_whole import is_layer_norm, layer_norm_names, never_trained_norms, new_parts, plain_modules, unwrapped
 
 _NUMBERED = re.compile(r"(?:.*?\.)?\d+(?=\.|$)")
 
@@ -33,11 +33,14 @@ class BottleneckModel(BaseTuner):
 
     # Layers whose dropout the wrappers draw -> its probability.
     _residual_dropouts: dict[str, float]
+    # LayerNorms that the model itself keeps frozen.
+    _never_trained: list[str]
     # Name of a layer -> its number, of the adapter that is being added.
     _layer_numbers: dict[str, int]
 
     def _pre_injection_hook(self, model: nn.Module, config: BottleneckConfig, adapter_name: str) -> None:
         self._residual_dropouts = {}
+        self._never_trained = never_trained_norms(model)
 
     # ---- what is wrapped ----
 
@@ -110,7 +113,7 @@ class BottleneckModel(BaseTuner):
             names += [name for name in new_parts(self.model) if not name.endswith(tuple(names))]
         if peft_config.train_layer_norms:
             whole = [name for name, _ in plain_modules(self.model) if name.endswith(tuple(names))]
-            norms = layer_norm_names(self.model, targets, whole)
+            norms = layer_norm_names(self.model, targets, [*whole, *self._never_trained])
             inside = [name for name in targets if _has_layer_norm_inside(self.model.get_submodule(name))]
             if inside:
                 raise ValueError(
@@ -185,9 +188,12 @@ class BottleneckModel(BaseTuner):
     def _unload_and_optionally_merge(self, merge: bool = True, *args: Any, **kwargs: Any) -> nn.Module:
         if merge:
             self._check_merge_allowed()
-        for module in self.model.modules():
-            if isinstance(module, BottleneckLayer):
-                module.base_layer = unwrapped(module.base_layer)
+        # PEFT would leave the trained copies of LayerNorms and heads in the model: it would be neither what it was nor
+        # what was trained.
+        for parent in list(self.model.modules()):
+            for name, module in parent.named_children():
+                if isinstance(module, ModulesToSaveWrapper):
+                    setattr(parent, name, unwrapped(module))
         model = super()._unload_and_optionally_merge(merge, *args, **kwargs)
         for name, probability in self._residual_dropouts.items():
             model.get_submodule(name).dropout = probability

@@ -1,0 +1,388 @@
+"""Adapters of the `adapters` library (adapter-hub/adapters, and adapter-transformers before it), and back.
+
+DoubleSeqBn is Houlsby's adapter here and SeqBn Pfeiffer's. In the library an adapter lies beside the block that calls
+it, under `adapters.<name>` with `adapter_down.<i>` and `adapter_up`; here it lies in the wrapper of the module behind
+which it acts, as `houlsby_down`, `houlsby_up` and so on. Files of adapter-transformers (`attention_text_task_adapters`
+and the like) are read too.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ..adapters.configuration import BottleneckConfig, HoulsbyConfig, PfeifferConfig
+from ..adapters.placements import PLACEMENTS
+from .files import name_some
+
+PEFT_PREFIX = "base_model.model."
+HOULSBY, PFEIFFER = "houlsby", "pfeiffer"
+CONFIGS: dict[str, type[BottleneckConfig]] = {HOULSBY: HoulsbyConfig, PFEIFFER: PfeifferConfig}
+LEGACY_NAMES = re.compile(r"\b(attention|layer)_text_(task|lang)_adapters\b")
+OTHER_METHODS = re.compile(r"\b(loras|refts|prefix_tunings|prefix_gates|invertible_adapters|adapter_fusion_layer)\.")
+# Names of non-linearities in files of adapter-transformers that say no version.
+LEGACY_ACTIVATIONS = {"gelu": "gelu_new", "gelu_orig": "gelu"}
+# Fields of the library -> values that say that the part is absent; other values have no counterpart here.
+ABSENT: dict[str, tuple[Any, ...]] = {
+    "cross_adapter": (False,),
+    "is_parallel": (False,),
+    "use_gating": (False,),
+    "phm_layer": (False,),
+    "inv_adapter": (None,),
+    "stochastic_depth": (0.0,),
+}
+# (name of a layer, the library's place below it, Houlsby's place here, Pfeiffer's places here)
+_LAYER = r".*\b(?:layer|word_layers)\.\d+"
+PLACES = (
+    (_LAYER, "attention.output.adapters", "attention.output.dropout", ()),
+    (_LAYER, "output.adapters", "output.dropout", ("output.LayerNorm",)),
+    (_LAYER, "attention_adapters.adapters", "attention.out_lin", ()),
+    (_LAYER, "output_adapters.adapters", "ffn.dropout", ("output_layer_norm",)),
+    (r".*\bblock\.\d+\.layer\.\d+", "adapters", "dropout", ("",)),
+    (r".*\balbert_layers\.\d+", "attention.attention_adapters.adapters", "attention.output_dropout", ()),
+    (r".*\balbert_layers\.\d+", "output_adapters.adapters", "ffn_output", ("full_layer_layer_norm",)),
+    (r".*\blayers\.\d+", "attention_adapters.adapters", "self_attn.out_proj", ()),
+    # LayerNorms behind (BART) or in front (mBART): which, the targets of the configuration tell.
+    (r".*\blayers\.\d+", "output_adapters.adapters", "fc2", ("final_layer_norm", "")),
+)
+
+
+def adapter_fields(original: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the adapter itself, wherever the library or a golden keeps them.
+
+    Args:
+        original: the library's `adapter_config.json`, the dictionary of its configuration object, or either under
+            `adapter_config`.
+
+    Returns:
+        The options.
+
+    Raises:
+        TypeError: it is no mapping, or names a configuration instead of holding it.
+    """
+    if not isinstance(original, Mapping):
+        raise TypeError(f"`original` must be a mapping of options, got a {type(original).__name__}.")
+    if "adapter_config" in original:
+        return adapter_fields(original["adapter_config"])
+    if "config" not in original:
+        return dict(original)
+    fields = original["config"]
+    if not isinstance(fields, Mapping):
+        raise TypeError(f"`config` must hold the options of the adapter, got {fields!r}.")
+    fields = dict(fields)
+    if "version" not in original:
+        name = str(fields.get("non_linearity"))
+        fields["non_linearity"] = LEGACY_ACTIVATIONS.get(name, name)
+    return fields
+
+
+def method_of(original: Mapping[str, Any]) -> str:
+    """Which method the library's options describe.
+
+    Args:
+        original: as `adapter_fields`.
+
+    Returns:
+        `"houlsby"` or `"pfeiffer"`.
+
+    Raises:
+        TypeError: see `adapter_fields`.
+        ValueError: neither; the fields that differ are named.
+
+    Example:
+        >>> method_of({"mh_adapter": True, "output_adapter": True, "original_ln_before": False})
+        'houlsby'
+    """
+    fields = adapter_fields(original)
+    wanted = {
+        HOULSBY: {"mh_adapter": True, "output_adapter": True, "original_ln_before": False, "original_ln_after": True},
+        PFEIFFER: {"mh_adapter": False, "output_adapter": True, "original_ln_before": True, "original_ln_after": True},
+    }
+    for method, values in wanted.items():
+        if all(fields.get(name, value) == value for name, value in values.items()):
+            return method
+    got = {name: fields.get(name) for name in wanted[HOULSBY]}
+    raise ValueError(f"The adapter must be a DoubleSeqBn (houlsby) or a SeqBn (pfeiffer), got {got}.")
+
+
+def convert_config(original: Mapping[str, Any], method: str | None = None) -> BottleneckConfig:
+    """Our configuration from the library's.
+
+    Args:
+        original: the library's `adapter_config.json`, the dictionary of its configuration object, or a mapping with
+            either under `adapter_config`.
+        method: which one it has to be, `"houlsby"` or `"pfeiffer"` (default: the one that it is).
+
+    Returns:
+        A `HoulsbyConfig` or `PfeifferConfig`; LayerNorms are not trained, as in the library.
+
+    Raises:
+        TypeError: see `adapter_fields`.
+        ValueError: it is the other method, or has parts that our adapters have not.
+
+    Example:
+        >>> options = {"mh_adapter": True, "output_adapter": True, "original_ln_before": False,
+        ...     "original_ln_after": True, "reduction_factor": 16, "non_linearity": "swish"}
+        >>> convert_config(options).non_linearity
+        'swish'
+    """
+    fields = adapter_fields(original)
+    found = method_of(fields)
+    if method is not None and found != method:
+        raise ValueError(f"The adapter must be {method}'s, got {found}'s: convert it as that.")
+    foreign = {name: fields[name] for name, values in ABSENT.items() if name in fields and fields[name] not in values}
+    if found == PFEIFFER and fields.get("residual_before_ln", True) is not True:
+        foreign["residual_before_ln"] = fields["residual_before_ln"]
+    if fields.get("ln_after") and fields.get("adapter_residual_before_ln"):
+        foreign["adapter_residual_before_ln"] = True
+    if foreign:
+        shown = ", ".join(f"`{name}` = {value!r}" for name, value in foreign.items())
+        raise ValueError(f"The adapter has parts that {found} adapters have not: {shown}.")
+    names = ("reduction_factor", "non_linearity", "scaling", "dropout", "ln_before", "ln_after", "leave_out")
+    options = {name: fields[name] for name in names if fields.get(name) is not None}
+    init = "bert" if fields.get("init_weights", "bert") == "bert" else "truncated_normal"
+    if fields.get("init_weights") == "mam_adapter":
+        init = "identity"
+    config = CONFIGS[found](**options, init_weights=init, init_std=1e-2, train_layer_norms=False)
+    placement = PLACEMENTS.get(original.get("model_type", ""))
+    if placement is not None:
+        config.target_modules = rf"(.*\.)?{getattr(placement, found)}"
+    return config
+
+
+def adapter_names(original: Mapping[str, torch.Tensor]) -> list[str]:
+    """Names of the adapters in a state dict of the library.
+
+    Args:
+        original: its state dict.
+
+    Returns:
+        The names, sorted.
+
+    Example:
+        >>> adapter_names({"encoder.layer.0.output.adapters.task.adapter_up.weight": torch.ones(1)})
+        ['task']
+    """
+    names = (re.search(r"\.adapters\.([^.]+)\.", LEGACY_NAMES.sub("adapters", key)) for key in original)
+    return sorted({match[1] for match in names if match is not None})
+
+
+def convert_state_dict(
+    original: Mapping[str, torch.Tensor], config: BottleneckConfig, adapter_name: str | None = None
+) -> dict[str, torch.Tensor]:
+    """One adapter under the names of PEFT's adapter files.
+
+    Args:
+        original: the library's state dict, of the adapter alone or of the whole model; weights of the model itself
+            are left out, see `base_state_dict`.
+        config: as `convert_config` gives it.
+        adapter_name: which adapter (default: the only one).
+
+    Returns:
+        What `adapter_model.safetensors` holds and `peft.set_peft_model_state_dict` takes.
+
+    Raises:
+        ValueError: there is no such adapter, or it has weights that our adapters have not; they are named.
+
+    Example:
+        >>> weights = {"encoder.layer.0.output.adapters.task.adapter_up.weight": torch.ones(4, 2)}
+        >>> list(convert_state_dict(weights, PfeifferConfig()))
+        ['base_model.model.encoder.layer.0.output.LayerNorm.pfeiffer_up.weight']
+    """
+    named = {LEGACY_NAMES.sub("adapters", key): value for key, value in original.items()}
+    names = adapter_names(named)
+    if adapter_name is None and len(names) != 1:
+        raise ValueError(f"`adapter_name` must say which adapter is meant, one of {', '.join(names) or 'none'}.")
+    name = names[0] if adapter_name is None else adapter_name
+    if name not in names:
+        raise ValueError(f"`adapter_name` must be one of {', '.join(names)}, got {name!r}.")
+    converted: dict[str, torch.Tensor] = {}
+    foreign = []
+    for key, value in named.items():
+        place, found, part = key.partition(f".adapters.{name}.")
+        if not found:
+            if OTHER_METHODS.search(key):
+                foreign.append(key)
+            continue
+        ours, inner = _our_place(f"{place}.adapters", config), _our_part(part, config.ln_before)
+        if ours is None or inner is None:
+            foreign.append(key)
+            continue
+        target = f"{PEFT_PREFIX}{ours}.{_method(config)}_{inner}"
+        if target in converted and not torch.equal(converted[target], value):
+            raise ValueError(f"`{key}` must be the same as its other name's tensor, which has other values.")
+        converted[target] = value
+    if foreign:
+        raise ValueError(f"These weights have no place in a {_method(config)} adapter: {name_some(sorted(foreign))}.")
+    return converted
+
+
+def base_state_dict(original: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The model's own weights in a state dict of the library, under the names of transformers.
+
+    Args:
+        original: the state dict of a whole model.
+
+    Returns:
+        Its weights without adapters.
+
+    Example:
+        >>> list(base_state_dict({"a.adapters.task.adapter_up.bias": torch.ones(1), "b.weight": torch.ones(1)}))
+        ['b.weight']
+    """
+    named = {LEGACY_NAMES.sub("adapters", key): value for key, value in original.items()}
+    # An alias of the word embeddings.
+    alias = "prompt_tuning.base_model_embeddings."
+    return {key: value for key, value in named.items() if ".adapters." not in key and alias not in key}
+
+
+def revert_config(config: BottleneckConfig) -> dict[str, Any]:
+    """The library's configuration of an adapter of ours.
+
+    Args:
+        config: of a Houlsby or Pfeiffer adapter.
+
+    Returns:
+        The fields of a `BnConfig`.
+
+    Raises:
+        ValueError: it has trained LayerNorms, or a width that no reduction factor gives.
+
+    Example:
+        >>> revert_config(PfeifferConfig())["original_ln_before"]
+        True
+    """
+    if config.train_layer_norms:
+        raise ValueError(
+            "`train_layer_norms` must be False: the library's file of an adapter has no place for trained LayerNorms."
+        )
+    if config.bottleneck_size is not None:
+        raise ValueError("`bottleneck_size` must be None: the library knows reduction factors alone.")
+    houlsby = _method(config) == HOULSBY
+    return {
+        "mh_adapter": houlsby,
+        "output_adapter": True,
+        "reduction_factor": config.reduction_factor,
+        "non_linearity": config.non_linearity,
+        "original_ln_before": not houlsby,
+        "original_ln_after": True,
+        "ln_before": config.ln_before,
+        "ln_after": config.ln_after,
+        "init_weights": {"bert": "bert", "identity": "mam_adapter"}.get(config.init_weights, "houlsby"),
+        "scaling": float(config.scaling) if not isinstance(config.scaling, str) else config.scaling,
+        "dropout": config.dropout,
+        "leave_out": list(config.leave_out),
+        "residual_before_ln": True,
+        "adapter_residual_before_ln": False,
+        "is_parallel": False,
+        "use_gating": False,
+        "cross_adapter": False,
+        "inv_adapter": None,
+        "inv_adapter_reduction_factor": None,
+        "phm_layer": False,
+        "stochastic_depth": 0.0,
+    }
+
+
+def revert_state_dict(
+    ours: Mapping[str, torch.Tensor], config: BottleneckConfig, adapter_name: str = "task"
+) -> dict[str, torch.Tensor]:
+    """One adapter under the library's names.
+
+    Args:
+        ours: what `adapter_model.safetensors` holds.
+        config: of the adapter.
+        adapter_name: its name in the library.
+
+    Returns:
+        The library's state dict of the adapter.
+
+    Raises:
+        ValueError: there are weights that are no adapter's, such as trained LayerNorms or a head; they are named.
+
+    Example:
+        >>> weights = {"encoder.layer.0.output.adapters.task.adapter_up.weight": torch.ones(4, 2)}
+        >>> list(revert_state_dict(convert_state_dict(weights, PfeifferConfig()), PfeifferConfig())) == list(weights)
+        True
+    """
+    reverted: dict[str, torch.Tensor] = {}
+    foreign = []
+    for key, value in ours.items():
+        place, found, inner = key.removeprefix(PEFT_PREFIX).partition(f".{_method(config)}_")
+        library = _library_place(place, config) if found else None
+        if library is None:
+            foreign.append(key)
+            continue
+        for part in _library_parts(inner, config.ln_before):
+            reverted[f"{library}.{adapter_name}.{part}"] = value
+    if foreign:
+        raise ValueError(f"These weights have no place in the library's adapter: {name_some(sorted(foreign))}.")
+    return reverted
+
+
+def _method(config: BottleneckConfig) -> str:
+    return HOULSBY if isinstance(config, HoulsbyConfig) else PFEIFFER
+
+
+def _our_places(houlsby: str, pfeiffer: tuple[str, ...], config: BottleneckConfig) -> tuple[str, ...]:
+    return (houlsby,) if _method(config) == HOULSBY else pfeiffer
+
+
+def _our_place(library: str, config: BottleneckConfig) -> str | None:
+    for layer, place, houlsby, pfeiffer in PLACES:
+        match = re.fullmatch(rf"({layer})\.{re.escape(place)}", library)
+        if match is None:
+            continue
+        names = [f"{match[1]}.{ours}".rstrip(".") for ours in _our_places(houlsby, pfeiffer, config)]
+        if isinstance(config.target_modules, str):
+            names = [name for name in names if re.fullmatch(config.target_modules, name)] or names
+        return names[0] if names else None
+    return None
+
+
+def _library_place(ours: str, config: BottleneckConfig) -> str | None:
+    for layer, place, houlsby, pfeiffer in PLACES:
+        for suffix in _our_places(houlsby, pfeiffer, config):
+            match = re.fullmatch(rf"({layer})" + (rf"\.{re.escape(suffix)}" if suffix else ""), ours)
+            if match is not None:
+                return f"{match[1]}.{place}"
+    return None
+
+
+def _our_part(part: str, ln_before: bool) -> str | None:
+    """Name inside our module of a part of the library's; a LayerNorm in front is there under two names."""
+    linear = 1 if ln_before else 0
+    names = {f"adapter_down.{linear}.": "down.", "adapter_up.": "up.", "adapter_norm_after.": "norm_after."}
+    if ln_before:
+        names |= {"adapter_norm_before.": "norm_before.", "adapter_down.0.": "norm_before."}
+    if part == "scaling":
+        return part
+    for theirs, ours in names.items():
+        if part.startswith(theirs):
+            return ours + part.removeprefix(theirs)
+    return None
+
+
+def _library_parts(inner: str, ln_before: bool) -> list[str]:
+    module, _, parameter = inner.rpartition(".")
+    names = {
+        "": [""],  # the scaling
+        "down": [f"adapter_down.{1 if ln_before else 0}."],
+        "up": ["adapter_up."],
+        "norm_before": ["adapter_norm_before.", "adapter_down.0."],
+        "norm_after": ["adapter_norm_after."],
+    }
+    return [f"{name}{parameter}" for name in names[module]]
+
+
+__all__ = [
+    "adapter_fields",
+    "adapter_names",
+    "base_state_dict",
+    "convert_config",
+    "convert_state_dict",
+    "method_of",
+    "revert_config",
+    "revert_state_dict",
+]

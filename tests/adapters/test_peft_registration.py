@@ -1,0 +1,158 @@
+"""PEFT knows the adapters wherever `hf_ptm_ext` was imported, before or after it; who needs neither does not pay."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from peft import PeftType, get_peft_model
+from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
+
+from hf_ptm_ext.adapters import HoulsbyConfig, PfeifferConfig
+from hf_ptm_ext.adapters.peft_methods import register
+from hf_ptm_ext.adapters.peft_types import add_peft_type
+from tests.adapters.architectures import config_of, make_inputs, make_model, output_of
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(code: str) -> str:
+    """What a fresh process prints."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error::UserWarning:hf_ptm_ext", "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+ORDERS = {
+    "ours first": "import hf_ptm_ext; import peft",
+    "peft first": "import peft; import hf_ptm_ext",
+    "a part of peft after ours": "import hf_ptm_ext; from peft.peft_model import PeftModel",
+    "adapters alone": "from hf_ptm_ext.adapters import HoulsbyConfig",
+    "a part of the adapters": "from hf_ptm_ext.adapters.tuner import HoulsbyModel",
+    "looked for before it is imported": (
+        "import hf_ptm_ext, importlib.util; assert importlib.util.find_spec('peft'); import transformers, peft"
+    ),
+    "by the Trainer": "import hf_ptm_ext; from transformers import Trainer; import peft",
+    "twice": "import hf_ptm_ext; import peft; hf_ptm_ext.registration.register()",
+}
+
+
+FIRST_TIER = ("ours first", "peft first", "adapters alone", "looked for before it is imported")
+
+
+@pytest.mark.parametrize(
+    "order", [name if name in FIRST_TIER else pytest.param(name, marks=pytest.mark.slow) for name in ORDERS]
+)
+def test_registered_in_any_order_of_imports(order: str) -> None:
+    code = f"""
+{ORDERS[order]}
+from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING, PEFT_TYPE_TO_TUNER_MAPPING
+from peft import PeftConfig, PeftType
+assert [PeftType(name).value for name in ("HOULSBY", "PFEIFFER")] == ["HOULSBY", "PFEIFFER"]
+print(PeftConfig.from_peft_type(peft_type="HOULSBY", reduction_factor=4).reduction_factor)
+print(PEFT_TYPE_TO_TUNER_MAPPING["PFEIFFER"].__name__)
+"""
+    assert run(code).split() == ["4", "PfeifferModel"]
+
+
+def test_importing_the_package_imports_neither() -> None:
+    code = "import sys, hf_ptm_ext; print({'peft', 'torch', 'hf_ptm_ext.adapters'} & set(sys.modules))"
+    assert run(code).strip() == "set()"
+
+
+def test_a_peft_that_does_not_fit_stays_usable() -> None:
+    """Its registry is missing: PEFT is imported all the same, and a warning says what is needed."""
+    code = """
+import warnings
+import hf_ptm_ext
+from hf_ptm_ext import registration
+import peft.utils
+del peft.utils.register_peft_method
+import sys
+for name in [name for name in sys.modules if name.startswith("hf_ptm_ext.adapters")]:
+    del sys.modules[name]
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    registration.when_imported("peft", registration._register_peft_methods)
+print(caught[0].message)
+"""
+    assert "adapters need `peft>=0.21,<0.23`, got peft 0" in run(code)
+
+
+def test_members_of_the_enumeration_behave_like_pefts_own() -> None:
+    member = PeftType.HOULSBY
+    assert member is PeftType("HOULSBY") is PeftType["HOULSBY"] is add_peft_type("HOULSBY")
+    assert member in PeftType
+    assert member in list(PeftType)
+    assert list(PeftType).count(member) == 1
+    assert member == "HOULSBY"
+    assert {member: 1}["HOULSBY"] == 1
+    assert isinstance(member, PeftType)
+    assert json.dumps(member) == '"HOULSBY"'
+    assert repr(member) == repr(PeftType.LORA).replace("LORA", "HOULSBY")
+    assert member != PeftType.PFEIFFER
+    with pytest.raises(ValueError, match="NO_SUCH"):
+        PeftType("NO_SUCH")
+
+
+def test_registering_again_does_nothing() -> None:
+    before = dict(PEFT_TYPE_TO_CONFIG_MAPPING)
+    register()
+    assert before == PEFT_TYPE_TO_CONFIG_MAPPING
+
+
+def test_a_method_of_the_same_name_in_peft_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Other:
+        pass
+
+    monkeypatch.setitem(PEFT_TYPE_TO_CONFIG_MAPPING, "HOULSBY", Other)
+    with pytest.raises(ValueError, match="`houlsby` of its own"):
+        register()
+    assert PEFT_TYPE_TO_CONFIG_MAPPING["HOULSBY"] is Other
+
+
+@pytest.mark.parametrize("config", [HoulsbyConfig, PfeifferConfig])
+def test_an_adapter_is_loaded_exactly_in_a_process_that_imports_the_package(config: type, tmp_path: Path) -> None:
+    for model_type in ("bert", "spanbert"):
+        folder = tmp_path / model_type
+        make_model(model_type).save_pretrained(folder / "base")
+        base = type(make_model(model_type)).from_pretrained(folder / "base")
+        model = get_peft_model(base, config(init_weights="bert", task_type="FEATURE_EXTRACTION")).eval()
+        model.save_pretrained(folder / "adapter")
+        inputs = make_inputs(model_type, config_of(model_type))
+        with torch.no_grad():
+            torch.save({"inputs": inputs, "output": output_of(model, inputs)}, folder / "expected.pt")
+    code = f"""
+import hf_ptm_ext, torch
+from peft import AutoPeftModelForFeatureExtraction
+for model_type in ("bert", "spanbert"):
+    folder = {str(tmp_path)!r} + "/" + model_type
+    expected = torch.load(folder + "/expected.pt")
+    model = AutoPeftModelForFeatureExtraction.from_pretrained(folder + "/adapter").eval()
+    with torch.no_grad():
+        print(torch.equal(model(**expected["inputs"])[0], expected["output"]))
+"""
+    assert run(code).split() == ["True", "True"]
+
+
+def test_without_the_package_pefts_error_names_the_method_and_the_file_what_to_import(tmp_path: Path) -> None:
+    """PEFT has no hook for methods from outside, so its message is its own; the file beside it says what to do."""
+    get_peft_model(make_model("bert"), HoulsbyConfig()).save_pretrained(tmp_path)
+    code = f"""
+from peft import PeftConfig
+try:
+    PeftConfig.from_pretrained({str(tmp_path)!r})
+except KeyError as error:
+    print(error)
+"""
+    assert run(code).strip() == "'HOULSBY'"
+    assert json.loads((tmp_path / "adapter_config.json").read_text("utf-8"))["requires"] == "import hf_ptm_ext"
