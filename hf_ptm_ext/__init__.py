@@ -46,8 +46,14 @@ _ENTITIES = {
     "EntityVocabulary": "hf_ptm_ext.models.ernie_thu.entity_vocab_ernie_thu",
     "KnowledgeGraph": "hf_ptm_ext.models.kbert.knowledge_graph_kbert",
 }
+_ADAPTERS = ("HoulsbyConfig", "PfeifferConfig")
 # public name -> module that defines it
-_EXPORTS = {**_FUNCTIONS, **_ENTITIES, **dict.fromkeys(_COLLATORS, "hf_ptm_ext.collators")}
+_EXPORTS = {
+    **_FUNCTIONS,
+    **_ENTITIES,
+    **dict.fromkeys(_COLLATORS, "hf_ptm_ext.collators"),
+    **dict.fromkeys(_ADAPTERS, "hf_ptm_ext.adapters"),
+}
 for _family in FAMILIES:
     _EXPORTS[_family.config] = _family.module("configuration")
     _EXPORTS.update({name: _family.module("modeling") for _, name in _family.model_classes()})

@@ -255,6 +255,28 @@ SYSTEMS = (
         link="https://arxiv.org/abs/1902.10547",
         trains="any causal model with a head",
     ),
+    System(
+        name="Houlsby adapters",
+        family=None,
+        models=("hf_ptm_ext.HoulsbyConfig",),
+        collators=(),
+        objectives=(),
+        trainers=(),
+        paper="Parameter-Efficient Transfer Learning for NLP",
+        link="https://arxiv.org/abs/1902.00751",
+        trains="any encoder, BART's and T5's kind",
+    ),
+    System(
+        name="Pfeiffer adapters",
+        family=None,
+        models=("hf_ptm_ext.PfeifferConfig",),
+        collators=(),
+        objectives=(),
+        trainers=(),
+        paper="AdapterFusion: Non-Destructive Task Composition for Transfer Learning",
+        link="https://arxiv.org/abs/2005.00247",
+        trains="any encoder, BART's and T5's kind",
+    ),
 )
 
 HEADER = ("System", "Family", "Collators", "Loss terms", "Trainers", "Paper", "Status")

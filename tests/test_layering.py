@@ -37,7 +37,7 @@ ALLOWED = {
     "registration": {"models", "adapters"},
     "collators": {"masking", "data", "models", "pipelines"},
     "distillation": {"objectives", "trainers"},
-    "adapters": {"objectives", "trainers"},
+    "adapters": {"objectives", "trainers", "hub", "version"},
     "compression": {"objectives", "trainers"},
     "trainers": {"objectives"},
     "conversion": {"models", "adapters", "json_files"},
