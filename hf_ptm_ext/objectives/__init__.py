@@ -1,24 +1,53 @@
 """Objectives: pure loss functions on tensors."""
 
+from .attention import attention_scores, mobilebert_attention_loss, split_heads, tinybert_attention_loss
 from .auxiliary_lm import annealed_weight, next_token_loss
 from .entity_replacement import boundary_states, entity_replacement_loss
+from .hidden_states import (
+    cosine_loss,
+    feature_map_loss,
+    hidden_mse_loss,
+    mean_transfer_loss,
+    patience_loss,
+    variance_transfer_loss,
+)
 from .knowledge_embedding import knowledge_embedding_loss, knowledge_embedding_scores, transe_score
 from .masked_lm import masked_lm_loss
+from .relations import minilm_loss, minilm_v2_loss, relation_loss
 from .sequence_to_sequence import label_smoothed_loss
+from .shared_projection import shared_projection_loss
 from .smart import mean_squares, smoothness_loss, stable_kl, symmetric_kl
+from .soft_labels import SOFT_LABEL_LOSSES, mlm_distillation_loss, soft_label_loss
 
 __all__ = [
+    "SOFT_LABEL_LOSSES",
     "annealed_weight",
+    "attention_scores",
     "boundary_states",
+    "cosine_loss",
     "entity_replacement_loss",
+    "feature_map_loss",
+    "hidden_mse_loss",
     "knowledge_embedding_loss",
     "knowledge_embedding_scores",
     "label_smoothed_loss",
     "masked_lm_loss",
     "mean_squares",
+    "mean_transfer_loss",
+    "minilm_loss",
+    "minilm_v2_loss",
+    "mlm_distillation_loss",
+    "mobilebert_attention_loss",
     "next_token_loss",
+    "patience_loss",
+    "relation_loss",
+    "shared_projection_loss",
     "smoothness_loss",
+    "soft_label_loss",
+    "split_heads",
     "stable_kl",
     "symmetric_kl",
+    "tinybert_attention_loss",
     "transe_score",
+    "variance_transfer_loss",
 ]

@@ -1,0 +1,145 @@
+"""Attention scores and distributions of a teacher as targets: TinyBERT's and MobileBERT's losses.
+
+    scores = Q K^T / sqrt(d),   `(batch, heads, seq_len, seq_len)`, before mask and softmax
+
+Scores come from the projections of queries and keys, never from attention outputs, which are probabilities after
+dropout. MiniLM's losses are in `relations.py`.
+"""
+
+import torch
+
+from .checks import same_heads
+
+# TinyBERT's code sets every score up to this to 0: those of padded keys, to which -10000 was added.
+TINYBERT_LOWEST = -100.0
+MOBILEBERT_PADDED_SCORE = -6.0
+
+
+def attention_scores(query: torch.Tensor, key: torch.Tensor, heads: int) -> torch.Tensor:
+    """Scores of each head, in single precision.
+
+    Args:
+        query: `(batch, seq_len, hidden)`, the output of the projection.
+        key: the same shape.
+        heads: number of heads, which divides `hidden`.
+
+    Returns:
+        `(batch, heads, seq_len, seq_len)`.
+
+    Raises:
+        ValueError: `heads` does not divide the width.
+
+    Example:
+        >>> attention_scores(torch.ones(1, 2, 8), torch.ones(1, 2, 8), heads=2)[0, 0].tolist()
+        [[2.0, 2.0], [2.0, 2.0]]
+    """
+    query, key = split_heads(query, heads), split_heads(key, heads)
+    return query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5
+
+
+def split_heads(states: torch.Tensor, heads: int) -> torch.Tensor:
+    """Cut the width into heads.
+
+    Args:
+        states: `(batch, seq_len, hidden)`.
+        heads: number of heads.
+
+    Returns:
+        `(batch, heads, seq_len, hidden / heads)`, in single precision.
+
+    Raises:
+        ValueError: `heads` does not divide the width.
+
+    Example:
+        >>> split_heads(torch.zeros(2, 3, 8), 4).shape
+        torch.Size([2, 4, 3, 2])
+    """
+    batch, length, width = states.shape
+    if heads < 1 or width % heads:
+        raise ValueError(f"`heads` must divide the width, got {heads} heads for a width of {width}.")
+    return states.float().reshape(batch, length, heads, width // heads).transpose(1, 2)
+
+
+def tinybert_attention_loss(
+    student: torch.Tensor, teacher: torch.Tensor, mask: torch.Tensor | None = None
+) -> torch.Tensor:
+    """TinyBERT's: mean squared difference of scores, those of padded keys 0 in both.
+
+    The mean is over all entries, those of padded keys and queries included, as in the released code.
+
+    Args:
+        student: scores, `(batch, heads, seq_len, seq_len)`, with or without the reference's -10000 on padded keys.
+        teacher: the same shape.
+        mask: 1 = text, 0 = padding, `(batch, seq_len)`.
+
+    Returns:
+        A scalar.
+
+    Raises:
+        ValueError: head counts or shapes differ.
+
+    Example:
+        >>> student, teacher = torch.zeros(1, 1, 2, 2), torch.ones(1, 1, 2, 2)
+        >>> tinybert_attention_loss(student, teacher, torch.tensor([[1, 0]])).item()
+        0.5
+    """
+    student, teacher = _checked(student, teacher, mask)
+    both = [torch.where(scores <= TINYBERT_LOWEST, torch.zeros_like(scores), scores) for scores in (student, teacher)]
+    if mask is not None:
+        padded = ~mask.bool()[:, None, None, :]
+        both = [scores.masked_fill(padded, 0.0) for scores in both]
+    return (both[0] - both[1]).square().mean()
+
+
+def mobilebert_attention_loss(
+    student: torch.Tensor, teacher: torch.Tensor, mask: torch.Tensor | None = None, divergence: bool = False
+) -> torch.Tensor:
+    """MobileBERT's: cross entropy of attention distributions, padded keys at a score of -6, mean over all rows.
+
+    Args:
+        student: scores, `(batch, heads, seq_len, seq_len)`, without a mask.
+        teacher: the same shape.
+        mask: 1 = text, 0 = padding, `(batch, seq_len)`.
+        divergence: the paper's Kullback-Leibler divergence instead, which has the same gradient.
+
+    Returns:
+        A scalar.
+
+    Raises:
+        ValueError: head counts or shapes differ.
+
+    Example:
+        >>> scores = torch.zeros(1, 1, 2, 2)
+        >>> round(mobilebert_attention_loss(scores, scores).item(), 4)  # log 2
+        0.6931
+    """
+    student, teacher = _checked(student, teacher, mask)
+    if mask is not None:
+        padded = ~mask.bool()[:, None, None, :]
+        student = student.masked_fill(padded, MOBILEBERT_PADDED_SCORE)
+        teacher = teacher.masked_fill(padded, MOBILEBERT_PADDED_SCORE)
+    targets, predictions = teacher.log_softmax(-1), student.log_softmax(-1)
+    differences = targets - predictions if divergence else -predictions
+    return (targets.exp() * differences).sum(-1).mean()
+
+
+def _checked(
+    student: torch.Tensor, teacher: torch.Tensor, mask: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    if student.dim() != 4 or teacher.dim() != 4:
+        raise ValueError(
+            "`student` and `teacher` must be scores `(batch, heads, seq_len, seq_len)`, got "
+            f"{tuple(student.shape)} and {tuple(teacher.shape)}."
+        )
+    same_heads(student.shape[1], teacher.shape[1])
+    if student.shape != teacher.shape:
+        raise ValueError(
+            f"`student` and `teacher` must have scores of one shape, got {tuple(student.shape)} and "
+            f"{tuple(teacher.shape)}: give both models the same tokens."
+        )
+    if mask is not None and mask.shape != (student.shape[0], student.shape[-1]):
+        raise ValueError(f"`mask` must have shape {(student.shape[0], student.shape[-1])}, got {tuple(mask.shape)}.")
+    return student.float(), teacher.float()
+
+
+__all__ = ["attention_scores", "mobilebert_attention_loss", "split_heads", "tinybert_attention_loss"]

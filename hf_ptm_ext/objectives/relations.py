@@ -1,0 +1,230 @@
+"""MiniLM's losses: divergences of attention distributions and of relations between queries, keys and values.
+
+    R_XY = softmax(X Y^T / sqrt(d) + mask),  X, Y of queries, keys, values cut into A heads
+    loss = 1 / (A |x|) sum_a sum_t KL(R^teacher_XY[a, t] || R^student_XY[a, t])
+
+over the valid rows t of a sequence of length |x|, keys of padding left out; then the mean over sequences.
+
+* MiniLM (Wang et al., NeurIPS 2020): attention distributions (QK) and value relation (VV) of the last layer; A is the
+  models' number of attention heads.
+* MiniLM v2 (Wang et al., ACL Findings 2021): QQ, KK and VV, or any pair, with A relation heads of their own: neither
+  widths nor attention heads need to agree.
+
+No distribution outlives its chunk of heads: the gradient with respect to the student's scores, R^student - R^teacher,
+is known as soon as both are, so it is taken to the projections at once and only that is kept for the backward pass.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from .attention import split_heads
+from .checks import same_heads
+
+REDUCTIONS = ("sequence_mean", "token_mean")
+# Entries of a chunk of scores: 64 MiB in single precision, whatever batch, heads and length are.
+CHUNK_ENTRIES = 2**24
+LETTERS = {"q": "query", "k": "key", "v": "value"}
+
+
+def relation_loss(
+    student: torch.Tensor,
+    student_other: torch.Tensor,
+    teacher: torch.Tensor,
+    teacher_other: torch.Tensor,
+    heads: int,
+    mask: torch.Tensor | None = None,
+    reduction: str = "sequence_mean",
+) -> torch.Tensor:
+    """KL(teacher || student) of one relation.
+
+    | inputs | targets | mean over |
+    | --- | --- | --- |
+    | two projections of the student | the same two of the teacher | heads and rows of a sequence, then sequences |
+
+    Relations: `minilm_loss` and `minilm_v2_loss` are sums of these.
+
+    Args:
+        student: X, `(batch, seq_len, hidden)`, the output of a projection.
+        student_other: Y, the same shape; the same tensor for a relation of X with itself.
+        teacher: the teacher's X, `(batch, seq_len, teacher_hidden)`; gets no gradient.
+        teacher_other: the teacher's Y.
+        heads: number of relation heads, which divides both widths.
+        mask: 1 = text, 0 = padding, `(batch, seq_len)` (default: all text).
+        reduction: `"sequence_mean"` (the papers, and bloomberg/minilmv2.bb) or `"token_mean"`: over all valid rows of
+            the batch alike.
+
+    Returns:
+        A scalar in single precision; 0 for a batch without a valid row.
+
+    Raises:
+        ValueError: shapes do not agree, heads do not divide a width, or an unknown reduction.
+
+    Example:
+        >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
+        <torch._C.Generator ...>
+        >>> student, teacher = torch.randn(2, 5, 8), torch.randn(2, 5, 12)
+        >>> bool(relation_loss(student, student, teacher, teacher, heads=4) > 0)
+        True
+    """
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"`reduction` must be one of {list(REDUCTIONS)}, got {reduction!r}.")
+    shapes = [tuple(each.shape) for each in (student, student_other, teacher, teacher_other)]
+    if student.dim() != 3 or shapes[0] != shapes[1] or shapes[2] != shapes[3] or shapes[0][:2] != shapes[2][:2]:
+        raise ValueError(
+            "Projections must be `(batch, seq_len, hidden)` of the same tokens, alike within each model, got "
+            f"{shapes[0]} and {shapes[1]} of the student, {shapes[2]} and {shapes[3]} of the teacher."
+        )
+    if mask is not None and mask.shape != student.shape[:2]:
+        raise ValueError(f"`mask` must have shape {shapes[0][:2]}, got {tuple(mask.shape)}.")
+    valid = student.new_ones(shapes[0][:2], dtype=torch.bool) if mask is None else mask.bool()
+    lengths = valid.sum(1)
+    if reduction == "sequence_mean":
+        weights = 1.0 / (heads * lengths.clamp(min=1) * len(valid)).float()
+    else:
+        weights = (1.0 / (heads * lengths.sum().clamp(min=1)).float()).expand(len(valid))
+    with torch.autocast(student.device.type, enabled=False):
+        parts = [split_heads(each, heads) for each in (student, student_other)]
+        with torch.no_grad():
+            parts += [split_heads(each, heads) for each in (teacher, teacher_other)]
+        return _RelationDivergence.apply(*parts, valid, weights[:, None] * valid)
+
+
+class _RelationDivergence(torch.autograd.Function):
+    """Weighted sum of the rows' divergences, with the gradient of the projections computed on the way.
+
+    Inputs: X and Y of student and teacher, `(batch, heads, seq_len, head_dim)`; keys that count, bool
+    `(batch, seq_len)`; weight of each row, `(batch, seq_len)`.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        student: torch.Tensor,
+        student_other: torch.Tensor,
+        teacher: torch.Tensor,
+        teacher_other: torch.Tensor,
+        valid: torch.Tensor,
+        weights: torch.Tensor,
+    ) -> torch.Tensor:
+        wanted = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
+        batch, heads, length, _ = student.shape
+        total = student.new_zeros(())
+        gradients = [torch.empty_like(student), torch.empty_like(student)] if wanted else []
+        at_once = max(CHUNK_ENTRIES // max(length * length, 1), 1)
+        rows_at_once = max(at_once // heads, 1)
+        heads_at_once = min(at_once, heads)
+        for row in range(0, batch, rows_at_once):
+            rows = slice(row, row + rows_at_once)
+            padded = ~valid[rows, None, None, :]
+            weight = weights[rows, None, :, None]
+            for head in range(0, heads, heads_at_once):
+                part = (rows, slice(head, head + heads_at_once))
+                own = _log_distribution(student[part], student_other[part], padded)
+                taught = _log_distribution(teacher[part], teacher_other[part], padded)
+                probabilities = taught.exp()
+                total += (taught.sub_(own).mul_(probabilities).mul_(weight)).sum()
+                if wanted:
+                    slope = own.exp_().sub_(probabilities).mul_(weight / student.shape[-1] ** 0.5)
+                    gradients[0][part] = slope @ student_other[part]
+                    gradients[1][part] = slope.transpose(-1, -2) @ student[part]
+        if wanted:
+            ctx.save_for_backward(*gradients)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        first, second = ctx.saved_tensors
+        return gradient * first, gradient * second, None, None, None, None
+
+
+def _log_distribution(first: torch.Tensor, second: torch.Tensor, padded: torch.Tensor) -> torch.Tensor:
+    """Logarithms of a relation's distributions; uniform for a sequence of padding alone, whose rows weigh nothing."""
+    scores = (first @ second.transpose(-1, -2)).div_(first.shape[-1] ** 0.5)
+    return scores.masked_fill_(padded, torch.finfo(scores.dtype).min).log_softmax(-1)
+
+
+def minilm_loss(
+    student: Mapping[str, torch.Tensor],
+    teacher: Mapping[str, torch.Tensor],
+    student_heads: int,
+    teacher_heads: int,
+    mask: torch.Tensor | None = None,
+    reduction: str = "sequence_mean",
+) -> torch.Tensor:
+    """MiniLM's: attention distributions and value relation of one layer.
+
+    Args:
+        student: `query`, `key` and `value`, each `(batch, seq_len, hidden)`.
+        teacher: the same of the teacher; its width is free.
+        student_heads: the student's number of attention heads.
+        teacher_heads: the teacher's, which must be as many.
+        mask: 1 = text, 0 = padding, `(batch, seq_len)`.
+        reduction: see `relation_loss`.
+
+    Returns:
+        A scalar, the sum of both.
+
+    Raises:
+        ValueError: head counts differ, or see `relation_loss`.
+
+    Example:
+        >>> states = {name: torch.ones(1, 3, 8) for name in ("query", "key", "value")}
+        >>> minilm_loss(states, states, 2, 2).item()
+        0.0
+    """
+    same_heads(student_heads, teacher_heads)
+    weights = {"qk": 1.0, "vv": 1.0}
+    return minilm_v2_loss(student, teacher, student_heads, relations=weights, mask=mask, reduction=reduction)
+
+
+def minilm_v2_loss(
+    student: Mapping[str, torch.Tensor],
+    teacher: Mapping[str, torch.Tensor],
+    relation_heads: int,
+    *,
+    relations: Mapping[str, float] | tuple[str, ...] = ("qq", "kk", "vv"),
+    mask: torch.Tensor | None = None,
+    reduction: str = "sequence_mean",
+) -> torch.Tensor:
+    """MiniLM v2's: relations of queries, keys and values of one layer, one after the other.
+
+    Args:
+        student: `query`, `key` and `value`, each `(batch, seq_len, hidden)`; those that the relations name.
+        teacher: the same of the teacher.
+        relation_heads: number of relation heads, which divides both widths (paper: 48 for teachers of width 768, 64
+            for 1024).
+        relations: pairs of the letters q, k and v, each of weight 1, or with their weights (paper: qq, kk and vv; the
+            example of bloomberg/minilmv2.bb weighs each by 1/3).
+        mask: 1 = text, 0 = padding, `(batch, seq_len)`.
+        reduction: see `relation_loss`.
+
+    Returns:
+        A scalar, the weighted sum.
+
+    Raises:
+        ValueError: a pair is none of letters q, k, v, or see `relation_loss`.
+
+    Example:
+        >>> states = {name: torch.ones(1, 3, 8) for name in ("query", "key", "value")}
+        >>> minilm_v2_loss(states, states, 4, relations={"qk": 0.5}).item()
+        0.0
+    """
+    weights = dict(relations) if isinstance(relations, Mapping) else dict.fromkeys(relations, 1.0)
+    wrong = [pair for pair in weights if len(pair) != 2 or set(pair) - set(LETTERS)]
+    if wrong or not weights:
+        raise ValueError(f"`relations` must be pairs of the letters q, k and v, such as 'qq', got {wrong or '[]'}.")
+    losses = []
+    for pair, weight in weights.items():
+        first, second = (LETTERS[letter] for letter in pair)
+        loss = relation_loss(
+            student[first], student[second], teacher[first], teacher[second], relation_heads, mask, reduction
+        )
+        losses.append(weight * loss)
+    return torch.stack(losses).sum()
+
+
+__all__ = ["minilm_loss", "minilm_v2_loss", "relation_loss"]
