@@ -47,7 +47,7 @@ COPIES = {
         "zen": "Zen",
     },
     "matcher": {"ernie_thu": "ErnieThu", "kbert": "KBert"},
-    "pretraining": {"nezha": "Nezha", "zen": "Zen"},
+    "pretraining": {"kbert": "KBert", "nezha": "Nezha", "zen": "Zen"},
 }
 # For families with a block of their own, parts of a canonical file:
 # stem of the copy -> canonical file stem, its top-level names in order, docstring, families.

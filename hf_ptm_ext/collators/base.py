@@ -44,6 +44,8 @@ from .vocabulary import VocabularyTables, vocabulary_tables
 from .words import WORD_BOUNDARIES, find_word_starts, take_word_rows
 
 REPLACEMENT_UNITS = ("token", "word", "span")
+# As the tokenizer of the family pads them.
+PAD_VALUES = {"word_index": -1, "branch_id": -1}
 
 
 @dataclass
@@ -112,7 +114,8 @@ class MaskingCollator(CallRandomness):
         label_budget: Fixed number P of label slots in a row: adds `label_positions` (batch, P) for heads that compute
             logits at labels only, and raises when a row has more labels. None adds nothing.
         pad_to_multiple_of: Pad to a multiple of this length.
-        pad_values: Padding value of per-token columns by name; 0 for those not named.
+        pad_values: Padding value of per-token columns by name; for those not named -1 in `word_index` and `branch_id`
+            (K-BERT's, in which 0 is a word and the text), else 0.
         return_tensors: "pt" or "np".
         seed: Seed of all draws, with epoch, process, worker and call (see `collators.randomness`); None for fresh
             entropy.
@@ -261,7 +264,8 @@ class MaskingCollator(CallRandomness):
         input_ids = place_ids(rows, lengths, width, padding_id(self.tokenizer, lengths, width), left)
 
         def place(name: str, values: list[Any], pad: int | float) -> np.ndarray:
-            return place_column(name, values, lengths, width, self.pad_values.get(name, pad), left)
+            value = self.pad_values.get(name, PAD_VALUES.get(name, pad))
+            return place_column(name, values, lengths, width, value, left)
 
         batch: dict[str, np.ndarray] = {"input_ids": input_ids}
         if "token_type_ids" in columns:

@@ -40,6 +40,7 @@ __all__ = [
     "revert_checkpoint",
     "revert_config",
     "revert_state_dict",
+    "wordpiece_tokenizer",
 ]
 
 logger = logging.get_logger(__name__)
@@ -565,6 +566,33 @@ def revert_checkpoint(ours: Mapping[str, torch.Tensor], config: KBertConfig) -> 
     """
     named = {describe_key(key)[0]: tensor for key, tensor in ours.items()}
     return revert_state_dict(named, config, tied_copies=True), revert_config(config)
+
+
+def wordpiece_tokenizer(vocab: Mapping[str, int], config: KBertConfig, do_lower_case: bool) -> Any:
+    """The tokenizer of a converted checkpoint: K-BERT's, without a graph until it is given one.
+
+    Args:
+        vocab: piece -> id.
+        config: gives the longest input, and says whether token types are the reference's, which takes its input style.
+        do_lower_case: whether the vocabulary is lower case.
+
+    Returns:
+        A `KBertTokenizer`.
+
+    Example:
+        >>> vocab = {token: number for number, token in enumerate("[PAD] [UNK] [CLS] [SEP] [MASK] 我".split())}
+        >>> tokenizer = wordpiece_tokenizer(vocab, KBertConfig(max_position_embeddings=128), True)
+        >>> tokenizer.kg, tokenizer.model_max_length, tokenizer("我")["input_ids"]
+        (None, 128, [2, 5, 3])
+    """
+    from ..models.kbert.tokenization_kbert import KBertTokenizer
+
+    options: dict[str, Any] = {}
+    if config.first_token_type_id:
+        tags = any(name.endswith("ForTokenClassification") for name in config.architectures or ())
+        options = {"reference": "ner" if tags else "classification", "use_predicate": not tags}
+    length = config.max_position_embeddings
+    return KBertTokenizer(dict(vocab), do_lower_case, kg=None, model_max_length=length, **options)
 
 
 def _has(tensors: Mapping[str, Any], part: str) -> bool:

@@ -43,8 +43,8 @@ class TestRaggedAndPaddedG02:
     @pytest.mark.parametrize("extra", [False, True])
     def test_padding_never_counts(self, collator_class, wordpiece, features, multiple, extra):
         if extra:
-            features[0] |= {"entity_ids": list(range(1, 13)), "sample_id": 7}
-            features[1] |= {"entity_ids": np.arange(1, 7), "sample_id": 8}
+            features[0] |= {"entity_ids": list(range(1, 13)), "branch_id": [0] * 12, "sample_id": 7}
+            features[1] |= {"entity_ids": np.arange(1, 7), "branch_id": [0] * 6, "sample_id": 8}
         collator = collator_class(wordpiece, mlm_probability=1.0, pad_to_multiple_of=multiple, seed=0)
         for _ in range(20):
             batch = collator(features)
@@ -64,6 +64,8 @@ class TestRaggedAndPaddedG02:
             if extra:
                 assert batch["entity_ids"][1].tolist() == [*range(1, 7)] + [0] * (width - 6)
                 assert batch["entity_ids"].shape == (2, width)
+                # 0 is the text in this one, which K-BERT's tokenizer pads with -1.
+                assert batch["branch_id"][1].tolist() == [0] * 6 + [-1] * (width - 6)
                 assert batch["sample_id"].tolist() == [7, 8]
 
     def test_a_column_that_cannot_be_padded_is_named(self, collator_class, wordpiece, features):

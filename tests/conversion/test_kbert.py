@@ -8,9 +8,23 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForSequenceClassification, BertConfig, BertForPreTraining, BertModel, pipeline
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertForPreTraining,
+    BertModel,
+    pipeline,
+)
 
-from hf_ptm_ext import KBertConfig, KBertForPreTraining, KBertForSequenceClassification, KBertModel, cli
+from hf_ptm_ext import (
+    KBertConfig,
+    KBertForPreTraining,
+    KBertForSequenceClassification,
+    KBertModel,
+    KnowledgeGraph,
+    cli,
+)
 from hf_ptm_ext.conversion.kbert import (
     convert_checkpoint,
     convert_config,
@@ -392,6 +406,25 @@ def test_the_command_makes_a_folder_ready_for_the_hub(source, tmp_path, capsys):
     assert (model.config.layer_norm_style, model.config.type_vocab_size, model.num_labels) == ("hf", 2, 3)
     answer = pipeline("text-classification", model=str(target))("一丁七")
     assert answer[0]["label"] in model.config.label2id
+
+
+def test_the_folders_tokenizer_takes_a_graph(source, tmp_path):
+    """One that travels with its code, and makes the token types that the converted table has."""
+    graph = KnowledgeGraph([(VOCAB[5], "", VOCAB[6])])
+    for name, *flags in (("ours",), ("parity", "--reference-parity")):
+        assert cli.main(["convert", "kbert", str(source), str(tmp_path / name), *flags]) == 0
+    plain = AutoTokenizer.from_pretrained(tmp_path / "ours")
+    text = VOCAB[5]
+    assert plain(text).tokens() == ["[CLS]", text, "[SEP]"]
+    stored = json.loads((tmp_path / "ours" / "tokenizer_config.json").read_text(encoding="utf-8"))
+    assert "KBertTokenizer" in str(stored["auto_map"]["AutoTokenizer"])
+    assert (tmp_path / "ours" / "tokenization_kbert.py").is_file()
+    knowing = AutoTokenizer.from_pretrained(tmp_path / "ours", kg=graph)
+    assert knowing(text).tokens() == ["[CLS]", text, VOCAB[6], "[SEP]"]
+    parity = AutoTokenizer.from_pretrained(tmp_path / "parity", kg=graph)
+    assert (parity.reference, parity.use_predicate) == ("classification", True)
+    got = parity(text, padding="max_length", max_length=4)
+    assert got["token_type_ids"] == [1, 1, 1, 0]
 
 
 def test_parity_is_kept_on_request(source, tmp_path):

@@ -1,4 +1,4 @@
-"""What K-BERT's model classes have in common: loading, saving, initialisation, and the tied vocabulary head."""
+"""What K-BERT's model classes have in common: loading, saving and initialisation."""
 
 from typing import Any
 
@@ -13,22 +13,6 @@ from .encoder_kbert import KBertLayer, KBertSelfAttention
 from .heads_kbert import KBertLMPredictionHead
 from .loading_kbert import KBertLoading
 from .normalization_kbert import use_uer_layer_norm
-
-
-class KBertPredictionHead(nn.Module):
-    """Container of the vocabulary head (`cls.predictions` in the state dict)."""
-
-    def __init__(self, config: KBertConfig):
-        super().__init__()
-        self.predictions = KBertLMPredictionHead(config)
-
-
-class KBertPreTrainingHeads(KBertPredictionHead):
-    """The heads of pre-training: vocabulary and next sentence."""
-
-    def __init__(self, config: KBertConfig):
-        super().__init__(config)
-        self.seq_relationship = nn.Linear(config.hidden_size, 2)
 
 
 class KBertPreTrainedModel(KBertLoading, PreTrainedModel):
@@ -78,27 +62,3 @@ class KBertPreTrainedModel(KBertLoading, PreTrainedModel):
         """The classifier's own dropout, or the hidden one."""
         own = self.config.classifier_dropout
         return self.config.hidden_dropout_prob if own is None else own
-
-
-class KBertWithVocabularyHead(KBertPreTrainedModel):
-    """What the classes with `cls.predictions` share: the tied decoder and resizing."""
-
-    _prediction_heads = {"cls.predictions": "masked-language-model head"}
-    _tied_weights_keys = {
-        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
-        "cls.predictions.decoder.bias": "cls.predictions.bias",
-    }
-
-    def get_output_embeddings(self) -> nn.Module:
-        return self.cls.predictions.decoder
-
-    def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
-        self.cls.predictions.decoder = new_embeddings
-        self.cls.predictions.bias = new_embeddings.bias
-
-    def _get_resized_lm_head(self, old_lm_head: nn.Linear, *args: Any, **kwargs: Any) -> nn.Linear:
-        size = old_lm_head.weight.shape[0]
-        new = super()._get_resized_lm_head(old_lm_head, *args, **kwargs)
-        with torch.no_grad():
-            new.bias[size:] = 0.0  # a token never seen has no frequency to lean on
-        return new

@@ -48,13 +48,15 @@ class Limits:
     stride: int
 
 
-def read_rows(text: Any, text_pair: Any, split: bool) -> tuple[list[TextRow], bool]:
+def read_rows(text: Any, text_pair: Any, split: bool, empty_pairs: bool = False) -> tuple[list[TextRow], bool]:
     """Bring the forms in which a tokenizer takes texts into one.
 
     Args:
         text: as in the tokenizer's call.
         text_pair: as in the tokenizer's call.
         split: whether texts are lists of words.
+        empty_pairs: whether a single text with an empty second one is a pair, as it always is in a batch; upstream
+            (default False) takes it for a single text.
 
     Returns:
         The rows, and whether they were a batch.
@@ -66,7 +68,7 @@ def read_rows(text: Any, text_pair: Any, split: bool) -> tuple[list[TextRow], bo
     # As upstream: of words, an empty list is one text without any.
     batched = isinstance(text, list | tuple) and (not split or (len(text) > 0 and isinstance(text[0], list | tuple)))
     if not batched:
-        rows = [TextRow(text, text_pair or None)]
+        rows = [TextRow(text, text_pair if empty_pairs else text_pair or None)]
     elif text_pair is not None:
         if isinstance(text_pair, str) or len(text_pair) != len(text):
             size = f"{len(text_pair)} texts" if not isinstance(text_pair, str) else "one text"
@@ -348,12 +350,13 @@ def make_reference_batch(
     return Batch(source, place_words(source, matches, store), numbers, store), source.is_outside()
 
 
-def reference_types(rows: Rows, sep_id: int) -> np.ndarray:
-    """Segment ids of the original project: 1, and 2 behind the first [SEP] on the trunk.
+def reference_types(rows: Rows, sep_id: int, counts: np.ndarray) -> np.ndarray:
+    """Segment ids of the original project: 1, and 2 behind the first [SEP] on the trunk of a pair.
 
     Args:
         rows: the rows.
         sep_id: id of [SEP].
+        counts: which rows count segments, `(num_rows,)`; the others have 1 everywhere.
 
     Returns:
         Array like `rows.ids`.
@@ -361,7 +364,8 @@ def reference_types(rows: Rows, sep_id: int) -> np.ndarray:
     is_sep = ((rows.ids == sep_id) & (rows.branches == 0)).astype(np.int64)
     before = np.cumsum(is_sep) - is_sep
     starts = before[np.minimum(rows.bounds[:-1], max(len(before) - 1, 0))] if len(before) else before
-    return 1 + np.minimum(before - np.repeat(starts, np.diff(rows.bounds)), 1)
+    sizes = np.diff(rows.bounds)
+    return 1 + np.minimum(before - np.repeat(starts, sizes), np.repeat(counts, sizes))
 
 
 def padded(flat: np.ndarray, bounds: np.ndarray, width: int | None, filler: int, left: bool) -> Any:

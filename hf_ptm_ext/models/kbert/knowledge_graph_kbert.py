@@ -186,25 +186,26 @@ class KnowledgeGraph:
         wanted = frozenset(predicates)
         return type(self)(triple for triple in self if triple.predicate in wanted)
 
-    def check_predicates(self, predicates: Collection[str]) -> None:
-        """Refuse an allow-list with predicates that the graph does not have.
+    def check_predicates(self, predicates: Collection[str], name: str = "predicates") -> None:
+        """Refuse a list with predicates that the graph does not have.
 
         Args:
-            predicates: allow-list.
+            predicates: the list.
+            name: of the option that it is, for messages.
 
         Raises:
             TypeError: it is one text.
             ValueError: it is empty, or a predicate is none of the graph's.
         """
         if isinstance(predicates, str):
-            raise TypeError(f"`predicates` must be a collection of texts, got the text {predicates!r}. Pass a list.")
+            raise TypeError(f"`{name}` must be a collection of texts, got the text {predicates!r}. Pass a list.")
         known = set(self.predicates)
         unknown = sorted(set(predicates) - known)
         if unknown or not predicates:
             have = sorted(known)
             more = ", ..." if len(have) > _SHOWN else ""
             raise ValueError(
-                f"`predicates` must name predicates of the graph, got {unknown or 'none'}; it has "
+                f"`{name}` must name predicates of the graph, got {unknown or 'none'}; it has "
                 f"{', '.join(map(repr, have[:_SHOWN]))}{more}."
             )
 

@@ -38,6 +38,9 @@ class Lexicon:
         pkuseg_compat: whether subjects are lost as the segmenter of the original project loses them.
         backend: as in `KBertMatcher`.
 
+    Attributes:
+        stores: branches of its words, by the options that they were made with; for whoever makes them to keep.
+
     Example:
         >>> lexicon = Lexicon(KnowledgeGraph.from_dict({"北京": "首都"}), ["[SEP]"])
         >>> lexicon.find(["[SEP]在北京"]), lexicon.names[1]
@@ -66,6 +69,7 @@ class Lexicon:
             pkuseg_compat=pkuseg_compat,
             backend=backend,
         )
+        self.stores: dict[Any, BranchStore] = {}
         self._spellings: dict[str, list[str]] = {}
         if ignore_case:
             for name in subjects:
@@ -134,6 +138,8 @@ class BranchStore:
     def __init__(self, lexicon: Lexicon, options: LookupOptions, tokenize: Callable[[list[str]], list[Sequence[int]]]):
         if options.predicates is not None and lexicon.graph is not None:
             lexicon.graph.check_predicates(options.predicates)
+        if isinstance(options.use_predicate, frozenset) and options.use_predicate and lexicon.graph is not None:
+            lexicon.graph.check_predicates(options.use_predicate, "use_predicate")
         self.lexicon, self.options, self._tokenize = lexicon, options, tokenize
         self._rows: dict[int, int] = {}
         self.word_bounds = np.zeros(1, dtype=np.int64)

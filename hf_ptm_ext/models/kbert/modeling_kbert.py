@@ -31,12 +31,7 @@ from transformers.modeling_outputs import (
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .base_kbert import (
-    KBertPredictionHead,
-    KBertPreTrainedModel,
-    KBertPreTrainingHeads,
-    KBertWithVocabularyHead,
-)
+from .base_kbert import KBertPreTrainedModel
 from .configuration_kbert import KBertConfig
 from .encoder_kbert import KBertEncoder, KBertPooler, refuse_unknown_arguments
 from .heads_kbert import (
@@ -51,9 +46,15 @@ from .heads_kbert import (
     with_optional_labels,
 )
 from .inputs_kbert import KBertEmbeddings, check_position_ids
-from .losses_kbert import pretraining_losses, pretraining_sums
-from .outputs_kbert import KBertForPreTrainingOutput
 from .pooling_kbert import pooled_states
+from .pretraining_kbert import (
+    KBertForPreTrainingOutput,
+    KBertPredictionHead,
+    KBertPreTrainingHeads,
+    KBertVocabularyModel,
+    pretraining_losses,
+    pretraining_sums,
+)
 from .visibility_kbert import (
     build_visibility_mask,
     check_knowledge,
@@ -187,7 +188,7 @@ ENCODER_ARGUMENTS = tuple(inspect.signature(KBertModel.forward).parameters)
 
 
 @with_optional_labels("next_sentence_label", "label_positions")
-class KBertForPreTraining(KBertWithVocabularyHead):
+class KBertForPreTraining(KBertVocabularyModel, KBertPreTrainedModel):
     """K-BERT with the pre-training heads of its encoder: masked tokens and the next sentence.
 
     Example:
@@ -326,7 +327,7 @@ class KBertForPreTraining(KBertWithVocabularyHead):
 
 
 @with_optional_labels("label_positions")
-class KBertForMaskedLM(KBertWithVocabularyHead):
+class KBertForMaskedLM(KBertVocabularyModel, KBertPreTrainedModel):
     """K-BERT with the masked-language-model head alone.
 
     Example:
@@ -343,11 +344,6 @@ class KBertForMaskedLM(KBertWithVocabularyHead):
         >>> model.eval()(input_ids).logits.shape
         torch.Size([1, 5, 60])
     """
-
-    _tied_weights_keys = {
-        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
-        "cls.predictions.decoder.bias": "cls.predictions.bias",
-    }
 
     def __init__(self, config: KBertConfig):
         super().__init__(config)

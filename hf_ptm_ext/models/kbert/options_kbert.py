@@ -70,6 +70,20 @@ def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
         raise ValueError(f"`{name}` must be one of {', '.join(choices)}, got {value!r}.")
 
 
+def check_count(name: str, value: Any) -> None:
+    """Refuse what is no number of things.
+
+    Args:
+        name: of the option.
+        value: what was given.
+
+    Raises:
+        ValueError: it is no whole number, or a negative one.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"`{name}` must be 0 or more, a whole number, got {value!r}.")
+
+
 def listed(value: Any) -> Any:
     """An option as tokenizer_config.json can hold it: predicates as a sorted list.
 

@@ -49,6 +49,7 @@ from .options_kbert import (
     CallOptions,
     as_graph,
     check_choice,
+    check_count,
     listed,
     load_graph,
 )
@@ -60,6 +61,8 @@ from .truncation_kbert import KNOWLEDGE_TRUNCATIONS
 REFERENCE_TAGS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[ENT]", "[SUB]", "[PRE]", "[OBJ]")
 KNOWLEDGE_INPUTS = ("position_ids", "word_index", "branch_id")
 _DO_NOT = ("do_not_pad", "do_not_truncate")
+# How many searches are kept ready; a graph for each call must not fill the memory.
+_LEXICONS = 8
 
 
 class KBertTokenizer(KBertRestoring, BertTokenizer):
@@ -140,8 +143,7 @@ class KBertTokenizer(KBertRestoring, BertTokenizer):
             pkuseg_compat = reference is not None
         if pkuseg_compat and granularity != "char":
             raise ValueError(f"`pkuseg_compat` must come with granularity='char', got {granularity!r}.")
-        if isinstance(max_entities, bool) or not isinstance(max_entities, int) or max_entities < 0:
-            raise ValueError(f"`max_entities` must be 0 or more, got {max_entities!r}.")
+        check_count("max_entities", max_entities)
         options = {
             "max_entities": max_entities,
             "use_predicate": listed(use_predicate),
@@ -196,6 +198,10 @@ class KBertTokenizer(KBertRestoring, BertTokenizer):
     def __getstate__(self) -> dict[str, Any]:
         """Everything but what is worked out again where it is needed."""
         return {**self.__dict__, "_caches": {}}
+
+    def _add_tokens(self, new_tokens: Any, special_tokens: bool = False) -> int:
+        self._caches = {}  # ids of characters and branches are those of the vocabulary before
+        return super()._add_tokens(new_tokens, special_tokens)
 
     # ---- saving ----
 
@@ -277,6 +283,8 @@ class KBertTokenizer(KBertRestoring, BertTokenizer):
         """
         if knowledge_truncation is not None:
             check_choice("knowledge_truncation", knowledge_truncation, KNOWLEDGE_TRUNCATIONS)
+        if max_entities is not None:
+            check_count("max_entities", max_entities)
         options = self._options(
             kg=self.kg if kg is SAVED else as_graph(kg),
             max_entities=max_entities,
@@ -320,7 +328,7 @@ class KBertTokenizer(KBertRestoring, BertTokenizer):
                 f"`{next(iter(kwargs))}` is no argument of a tokenizer's call. Remove it or mend its name."
             )
         options = kbert_options or self._options()
-        rows, batched = read_rows(text, text_pair, is_split_into_words)
+        rows, batched = read_rows(text, text_pair, is_split_into_words, self.reference is not None)
         truncation = getattr(truncation_strategy, "value", truncation_strategy)
         padding = getattr(padding_strategy, "value", padding_strategy)
         split_tags = self.split_special_tokens if split_special_tokens is None else split_special_tokens
@@ -332,10 +340,9 @@ class KBertTokenizer(KBertRestoring, BertTokenizer):
             result.source[(result.source >= 0) & outside[result.source]] = -2
             if limit is not None:
                 result.cut(limit)
-            if self.reference == "ner" or (add_special_tokens and text_pair is None):
-                result.token_types[:] = 1
-            else:
-                result.token_types = reference_types(result, self.sep_token_id)
+            # A [SEP] in the text begins a second segment only where the text is the whole input, or one of a pair.
+            counts = np.array([row.second is not None or not add_special_tokens for row in rows], dtype=bool)
+            result.token_types = reference_types(result, self.sep_token_id, counts & (self.reference != "ner"))
         else:
             batch = self._batch(rows, is_split_into_words, options, split_tags)
             limits = Limits(
@@ -446,21 +453,22 @@ class KBertTokenizer(KBertRestoring, BertTokenizer):
         return self._caches[key]
 
     def _lexicon(self, graph: KnowledgeGraph | None, tags: Sequence[str]) -> Lexicon:
-        # A lexicon keeps its graph, so that an id is not used again for another one.
-        key = ("lexicon", id(graph) if graph is not None else None, tuple(tags), self.ignore_case, self.whole_words)
         compat = self.pkuseg_compat
         anywhere = compat or self.reference is not None
-        return self._cached(
-            (*key, compat, self.reference, self.matcher_backend),
-            lambda: Lexicon(
-                graph,
-                tags,
-                ignore_case=self.ignore_case and not anywhere,
-                whole_words=self.whole_words and not anywhere,
-                pkuseg_compat=compat,
-                backend=self.matcher_backend,
-            ),
-        )
+        options = {
+            "ignore_case": self.ignore_case and not anywhere,
+            "whole_words": self.whole_words and not anywhere,
+            "pkuseg_compat": compat,
+            "backend": self.matcher_backend,
+        }
+        lexicons = self._cached("lexicons", dict)
+        # A lexicon keeps its graph, so that an id is not used again for another one.
+        key = (id(graph), tuple(tags), *options.values())
+        lexicon = lexicons.pop(key, None) or Lexicon(graph, tags, **options)
+        lexicons[key] = lexicon  # the one used last stands last
+        if len(lexicons) > _LEXICONS:
+            del lexicons[next(iter(lexicons))]
+        return lexicon
 
     def _store(self, lexicon: Lexicon, options: CallOptions) -> BranchStore:
         lookup = LookupOptions(
@@ -469,8 +477,10 @@ class KBertTokenizer(KBertRestoring, BertTokenizer):
             options.predicates,
             "" if self.reference is not None else None,
         )
-        key = ("store", id(lexicon), lookup, self.granularity)
-        return self._cached(key, lambda: BranchStore(lexicon, lookup, self._branch_ids))
+        key = (lookup, self.granularity)
+        if key not in lexicon.stores:
+            lexicon.stores[key] = BranchStore(lexicon, lookup, self._branch_ids)
+        return lexicon.stores[key]
 
     def _branch_ids(self, texts: list[str]) -> list[Sequence[int]]:
         """Objects as tokens."""

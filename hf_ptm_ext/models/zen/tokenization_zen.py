@@ -116,9 +116,36 @@ class ZenTokenizer(BertTokenizer):
         self.lexicon = _load_lexicon(ngrams, ngram_file, ngram_sha256)
         self._index: NgramIndex | None = None
 
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
+        """Load the tokenizer of a ZEN, or of a BERT with a lexicon (`ngrams`).
+
+        Args:
+            pretrained_model_name_or_path: a folder or a hub id.
+            args: as upstream.
+            kwargs: as upstream, and the options of the class.
+
+        Returns:
+            The tokenizer.
+
+        Raises:
+            ValueError: there is no vocabulary (upstream would make a tokenizer without words), or as in the class.
+        """
+        tokenizer = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        if isinstance(tokenizer, cls) and set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
+            raise ValueError(
+                f"`pretrained_model_name_or_path` = {pretrained_model_name_or_path} has no vocabulary. Name a folder "
+                "with a tokenizer.json or a vocab.txt, or a repository of the Hub that has one and is within reach."
+            )
+        return tokenizer
+
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the index, which is made again where it is needed."""
         return {**self.__dict__, "_index": None}
+
+    def _add_tokens(self, new_tokens: Any, special_tokens: bool = False) -> int:
+        self._index = None  # n-grams are looked up as the tokens that the vocabulary made of them before
+        return super()._add_tokens(new_tokens, special_tokens)
 
     # ---- saving ----
 

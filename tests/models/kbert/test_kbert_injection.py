@@ -73,6 +73,20 @@ def test_the_tokenizer_writes_the_tags_itself(reference):
     assert set(inside["token_type_ids"]) == {0, 1}
 
 
+def test_pairs_are_pairs_in_whatever_form_they_come(reference):
+    """Segments are counted row by row: tuples, columns, and pairs among single texts."""
+    case = {**GOLDEN["cases"][0], "max_length": 30}
+    pair = dict(inputs_of(reference, "我吃苹果", case, text_pair="苹果很甜"))
+    assert set(pair["token_type_ids"]) == {0, 1, 2}
+    empty = dict(inputs_of(reference, "我吃苹果", case, text_pair=""))
+    assert empty == dict(inputs_of(reference, "[CLS]我吃苹果[SEP][SEP]", case, add_special_tokens=False))
+    single = dict(inputs_of(reference, "我[SEP]吃", case))
+    mixed = inputs_of(reference, [("我吃苹果", "苹果很甜"), "我[SEP]吃", ("我吃苹果", "")], case)
+    columns = inputs_of(reference, ["我吃苹果", "我吃苹果"], case, text_pair=["苹果很甜", ""])
+    for batch, rows in ((mixed, [pair, single, empty]), (columns, [pair, empty])):
+        assert [{name: values[row] for name, values in batch.items()} for row in range(len(rows))] == rows
+
+
 def test_the_end_of_a_first_text_is_no_end_of_the_text(reference):
     """北京大 goes on with a tag in a pair, and 北京 is lost there as by pkuseg; alone it is found."""
     case = {**GOLDEN["cases"][0], "max_length": 24}

@@ -1,8 +1,10 @@
 """The tokenizer as its users meet it: BERT's tokens with knowledge, rows that fit, padding, labels, and back again."""
 
+import gc
 import json
 import pickle
 import sys
+import weakref
 
 import datasets
 import numpy as np
@@ -622,6 +624,7 @@ def test_where_tokens_come_from(tokenizer):
         ({"granularity": "word"}, "`granularity` must be one of wordpiece, char"),
         ({"reference": True}, "`reference` must be one of classification, ner"),
         ({"max_entities": -1}, "`max_entities` must be 0 or more"),
+        ({"max_entities": "2"}, "`max_entities` must be 0 or more, a whole number, got '2'"),
         ({"pkuseg_compat": True}, "`pkuseg_compat` must come with granularity='char'"),
         ({"knowledge_truncation": "x"}, "`knowledge_truncation`"),
     ],
@@ -629,6 +632,47 @@ def test_where_tokens_come_from(tokenizer):
 def test_options_are_checked(options, message):
     with pytest.raises(ValueError, match=message):
         KBertTokenizer(VOCAB, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_entities": -1}, "`max_entities` must be 0 or more"),
+        ({"max_entities": 1.5}, "`max_entities` must be 0 or more"),
+        ({"knowledge_truncation": "x"}, "`knowledge_truncation`"),
+        ({"predicates": ["类型"]}, "`predicates` must name predicates of the graph, got \\['类型'\\]"),
+        ({"use_predicate": ["类型"]}, "`use_predicate` must name predicates of the graph, got \\['类型'\\]"),
+    ],
+)
+def test_options_of_a_call_are_checked(tokenizer, options, message):
+    with pytest.raises(ValueError, match=message):
+        tokenizer("在北京", **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"granularity": "char"}, {"reference": "ner"}])
+def test_tokens_added_later_count(graph, options):
+    """Ids of characters, tags and branches are kept between calls, but not beyond a change of the vocabulary."""
+    early, late = (KBertTokenizer(VOCAB, kg=graph, **options) for _ in range(2))
+    text = "在北京[ENT]米new"
+    unknown = early(text)["input_ids"].count(VOCAB["[UNK]"])
+    for one in (early, late):
+        one.add_tokens(["米"])
+        one.add_special_tokens({"additional_special_tokens": ["[ENT]"]})
+    assert early(text)["input_ids"] == late(text)["input_ids"]
+    assert early(text)["input_ids"].count(VOCAB["[UNK]"]) < unknown
+    assert len(VOCAB) + 1 in early(text)["input_ids"]
+
+
+def test_a_graph_for_each_call_does_not_fill_the_memory(tokenizer):
+    def graph_is_kept():
+        graph = KnowledgeGraph([("在", "", "京")])
+        assert tokens(tokenizer, "在", kg=graph) == "[CLS] 在 京 [SEP]"
+        return weakref.ref(graph)
+
+    kept = [graph_is_kept() for _ in range(20)]
+    gc.collect()
+    assert sum(one() is not None for one in kept) < 10
+    assert tokens(tokenizer, "在北京") == "[CLS] 在 北 京 首 都 古 城 [SEP]"
 
 
 def test_a_tokenizer_travels_with_its_graph_and_options(tokenizer, tmp_path, graph):

@@ -291,3 +291,19 @@ def test_a_missing_lexicon_is_called_by_its_name(tmp_path):
     ZenTokenizer(VOCAB, ngrams=[]).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"`ngrams` .* no file .*other\.txt"):
         ZenTokenizer.from_pretrained(tmp_path, ngrams=tmp_path / "other.txt")
+
+
+def test_tokens_added_later_count(tokenizer):
+    """The lexicon is looked up in the tokens that the vocabulary makes of it now."""
+    vocab, ngrams = tokenizer.get_vocab(), [ngram for ngram, _ in tokenizer.lexicon]
+    early, late = (ZenTokenizer(vocab, ngrams=ngrams) for _ in range(2))
+    text = "提高速公路"
+    assert early(text)["ngram_ids"]
+    for one in (early, late):
+        one.add_tokens(["高速"])
+    assert early(text)["ngram_ids"] == late(text)["ngram_ids"]
+
+
+def test_a_folder_without_a_vocabulary_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match="has no vocabulary"):
+        ZenTokenizer.from_pretrained(tmp_path, ngrams=["提高"])
