@@ -165,7 +165,7 @@ class PtmTrainer(Trainer):
         if "loss" in logs and self._term_sums:
             for name in sorted(self._term_sums):
                 mean = self.accelerator.gather(self._term_sums[name].reshape(1)).mean()
-                logs[name] = round(mean.item() / self._updates_since_log, 6)
+                logs[name] = float(f"{mean.item() / self._updates_since_log:.6g}")
             self._term_sums = {}
             self._updates_since_log = 0
         super().log(logs, *args, **kwargs)

@@ -25,13 +25,18 @@ CLASSES = 3
 
 def config(layers, hidden=16, heads=4, **fields):
     return BertConfig(
-        vocab_size=VOCAB,
         hidden_size=hidden,
         num_hidden_layers=layers,
         num_attention_heads=heads,
         intermediate_size=2 * hidden,
         max_position_embeddings=16,
-        **{"num_labels": CLASSES, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, **fields},
+        **{
+            "vocab_size": VOCAB,
+            "num_labels": CLASSES,
+            "hidden_dropout_prob": 0.0,
+            "attention_probs_dropout_prob": 0.0,
+            **fields,
+        },
     )
 
 
