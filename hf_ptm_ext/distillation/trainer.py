@@ -4,6 +4,7 @@ import copy
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from transformers.utils import find_labels
 from ..trainers.auxiliary import PlainModelCheckpoints
 from ..trainers.resume import ResumableTrainer, at_call, is_resumable
 from .arguments import DistillationArguments
+from .cache import TeacherCache, check_cacheable, row_digests
 from .checks import check_labels, check_vocabularies, teacher_warning
 from .collation import TeacherColumns
 from .layouts import ModelShape
@@ -113,6 +115,7 @@ class DistillationTrainer(PlainModelCheckpoints, ResumableTrainer):
         if args.activation_checkpointing:
             refuse_reentrant(args.activation_checkpointing_kwargs)
         self._teacher = teacher
+        self._cache: TeacherCache | None = None
         self.args = args
         super().__init__(model=None if model is None else self._wrapped(model), args=args, **kwargs)
         wrapper = self.wrapper
@@ -129,6 +132,8 @@ class DistillationTrainer(PlainModelCheckpoints, ResumableTrainer):
         columns = getattr(self.train_dataset, "column_names", None)
         check_vocabularies(student, wrapper.teachers, columns, self.processing_class, teacher_processing_class)
         check_labels(student, wrapper.teachers)
+        if args.teacher_cache is not None:
+            check_cacheable(wrapper.teachers.names)
         if args.is_progressive:
             self.add_callback(ClosedLayers(self.progressive_steps, student.layers))
 
@@ -176,6 +181,8 @@ class DistillationTrainer(PlainModelCheckpoints, ResumableTrainer):
         """Columns of the student, of the teachers (plain and as `teacher_...`) and of the collator are kept."""
         if self._signature_columns is None:
             names = [*self.wrapper.columns, *self.label_names, "label", "label_ids"]
+            if self.args.teacher_cache is not None:
+                names.append(self.args.sample_id_column)
             self._signature_columns = list(dict.fromkeys(names))
         super()._set_signature_columns_if_needed()
 
@@ -221,13 +228,15 @@ class DistillationTrainer(PlainModelCheckpoints, ResumableTrainer):
     # ---- training ----
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        """As upstream; before it the teacher is compared with chance.
+        """As upstream; before it the teacher is compared with chance, and its cache written or read.
 
         Args:
             args: as upstream.
             kwargs: as upstream.
         """
         self._check_teacher()
+        if self.args.teacher_cache is not None:
+            self._cache = self._teacher_cache(Path(self.args.teacher_cache))
         return super().train(*args, **kwargs)
 
     def _check_teacher(self) -> None:
@@ -241,6 +250,33 @@ class DistillationTrainer(PlainModelCheckpoints, ResumableTrainer):
         warning = teacher_warning(teachers, list(self._some_rows(dataset, number)))
         if warning is not None:
             logger.warning(warning)
+
+    def _teacher_cache(self, path: Path) -> TeacherCache:
+        """Read the cache; write it first if it is not there."""
+        teachers, column = self.wrapper.teachers, self.args.sample_id_column
+        fingerprint = f"{teachers.digest()} {teachers.average}"
+        if not path.is_file() and self.is_world_process_zero():
+            if not hasattr(self.train_dataset, "__len__") or is_resumable(self.train_dataset):
+                raise ValueError("`teacher_cache` needs a training set of known length, not a stream.")
+
+            def batches() -> Iterator[tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]]:
+                for batch in self._some_rows(self.train_dataset, len(self.train_dataset)):
+                    yield self._sample_ids(batch), row_digests(batch), self._run_teachers(batch)
+
+            TeacherCache.collect(batches()).save(path, fingerprint)
+            logger.info(f"Wrote the teacher's outputs for {len(self.train_dataset)} rows ({column}) to {path}.")
+        self.accelerator.wait_for_everyone()
+        return TeacherCache.load(path, fingerprint, teachers.names)
+
+    def _sample_ids(self, inputs: Mapping[str, Any]) -> torch.Tensor:
+        ids = inputs.get(self.args.sample_id_column)
+        if not torch.is_tensor(ids):
+            raise ValueError(
+                f"`teacher_cache` needs a column of numbers `{self.args.sample_id_column}` that stay with their rows "
+                f"(`sample_id_column`), the batch has {', '.join(sorted(inputs))}. "
+                "data.map(lambda row, i: {'sample_id': i}, with_indices=True) makes one."
+            )
+        return ids
 
     @property
     def progressive_steps(self) -> int:
@@ -275,7 +311,7 @@ class DistillationTrainer(PlainModelCheckpoints, ResumableTrainer):
             layers = ModelShape.of(wrapper.model).layers
             wrapper.phase = phase_of(self.state.global_step, self.progressive_steps, layers)
         if any(term.teacher_needs for term in wrapper.active_terms()):
-            arguments["teacher_outputs"] = self._teacher_outputs(wrapper, inputs)
+            arguments["teacher_outputs"] = self._teacher_outputs(inputs)
         if wrapper.training:
             arguments["term_scales"] = self._term_scales(wrapper, inputs)
         outputs = model(**arguments)
@@ -286,12 +322,19 @@ class DistillationTrainer(PlainModelCheckpoints, ResumableTrainer):
         loss = outputs.get("loss")
         return (loss, outputs) if return_outputs else loss
 
-    def _teacher_outputs(self, wrapper: DistillationModel, inputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    def _teacher_outputs(self, inputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        """From the cache, which knows the training rows only, or from the teachers."""
+        if self._cache is None or not self.wrapper.training:
+            return self._run_teachers(inputs)
+        found = self._cache.look_up(self._sample_ids(inputs), row_digests(inputs))
+        return {name: value.to(self.args.device) for name, value in found.items()}
+
+    def _run_teachers(self, inputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         if self.args.teacher_dtype is not None:
             with torch.autocast(self.args.device.type, enabled=False):
-                return wrapper.teachers(inputs)
+                return self.wrapper.teachers(inputs)
         with self.accelerator.autocast():
-            return wrapper.teachers(inputs)
+            return self.wrapper.teachers(inputs)
 
     def _term_scales(self, wrapper: DistillationModel, inputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         """This micro-batch's share of what is counted over the update, times what the mean over them divides by."""

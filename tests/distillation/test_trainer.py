@@ -121,15 +121,18 @@ def test_a_teacher_near_chance_is_reported(tmp_path, caplog):
     assert "near chance" in caplog.text
     assert "fine-tuned" in caplog.text
     caplog.clear()
-    student, teacher = pair("tinybert-prediction")
-    knowing = [row | {"labels": teacher(row["input_ids"][None], row["attention_mask"][None]).logits[0].argmax()}
-               for row in rows("tinybert-prediction")]  # fmt: skip
-    knowing = knowing[:4] + [{**knowing[0], "labels": (knowing[0]["labels"] + 1) % 3}]
-    assert against_chance(torch.eye(3)[[0, 1, 2, 0]], torch.tensor([0, 1, 2, -100]))[0] == 1.0
     with caplog.at_level(logging.WARNING):
         trainer(tmp_path, "tinybert-prediction", teacher_check_rows=0).train()
         trainer(tmp_path, "minilm", data=rows("minilm"), teacher_check_rows=8).train()
     assert "near chance" not in caplog.text, "switched off, and a teacher without a head"
+
+
+def test_chance_is_the_most_frequent_label():
+    accuracy, chance, margin = against_chance(torch.eye(3)[[0, 1, 2, 0]], torch.tensor([0, 1, 2, -100]))
+    assert (accuracy, chance) == (1.0, pytest.approx(1 / 3))
+    assert against_chance(torch.eye(2)[[0, 0, 0, 0]], torch.tensor([0, 0, 0, 1]))[:2] == (0.75, 0.75)
+    assert against_chance(torch.eye(2), torch.tensor([-100, -100])) is None
+    assert margin == pytest.approx(2 * (2 / 9 / 3) ** 0.5)
 
 
 def test_a_teacher_that_knows_is_not_reported(tmp_path, caplog):
@@ -155,7 +158,7 @@ def test_other_vocabularies_are_refused_or_read_by_their_own_columns(tmp_path):
         [
             {**row, "teacher_input_ids": [*row["input_ids"], 7], "teacher_attention_mask": [*row["attention_mask"], 1]}
             for row in plain
-        ]  # fmt: skip
+        ]
     )
     student, teacher = pair("soft-labels")
     run = trainer(tmp_path, "soft-labels", models=(student, teacher), data=both, **tokenizers)
