@@ -4,9 +4,9 @@ from typing import Any
 
 import torch
 
+from ..objectives import attention_scores, mobilebert_attention_loss, relation_loss, tinybert_attention_loss
 from .layer_maps import Layers, attention_map
 from .layouts import ModelShape
-from .losses import attention_scores, mobilebert_attention_loss, relation_loss, tinybert_attention_loss
 from .terms import LayerTerm, Pass, require_equal
 
 REDUCTIONS = ("sequence_mean", "token_mean")

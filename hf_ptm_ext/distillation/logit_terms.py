@@ -4,10 +4,12 @@ from typing import Any, ClassVar
 
 import torch
 
+from ..objectives import SOFT_LABEL_LOSSES, soft_label_loss
 from .layouts import ModelShape
-from .losses import soft_label_loss
 from .terms import Pass, Term
 
+MLM_KD = "mobilebert_mlm_kd"
+KINDS = (*SOFT_LABEL_LOSSES, MLM_KD)
 # Kinds whose value for a single output is a distance; a distribution over one class is always 1.
 KINDS_FOR_REGRESSION = ("logit_mse",)
 
@@ -50,7 +52,10 @@ class SoftLabelTerm(Term):
         temperature: divides both sides' logits.
         positions: with predictions for every token, which of them count: `tokens` (all that are not padding) or
             `labels` (DistilBERT's restrict_ce_to_mask).
-        options: further arguments of `soft_label_loss`, such as `reduction`; `name` and `weight`.
+        t_squared: whether the term is multiplied by the temperature's square (default: as the reference).
+        reduction: batchmean or mean (default: as the reference).
+        ratio: mobilebert_mlm_kd: share of the label in the target.
+        kwargs: `name` and `weight`.
     """
 
     term = "soft_label"
@@ -63,11 +68,16 @@ class SoftLabelTerm(Term):
         kind: str = "hinton_kl",
         temperature: float = 1.0,
         positions: str = "tokens",
-        name: str | None = None,
-        weight: float = 1.0,
-        **options: Any,
+        t_squared: bool | None = None,
+        reduction: str | None = None,
+        ratio: float = 0.5,
+        **kwargs: Any,
     ):
-        super().__init__(name, weight)
+        super().__init__(**kwargs)
+        if kind not in KINDS:
+            raise ValueError(f"`kind` must be one of {', '.join(KINDS)}, got {kind!r}.")
+        if reduction not in (None, "batchmean", "mean"):
+            raise ValueError(f"`reduction` must be 'batchmean' or 'mean', got {reduction!r}.")
         if positions not in ("tokens", "labels"):
             raise ValueError(f"`positions` must be 'tokens' or 'labels', got {positions!r}.")
         if student.is_regression and kind not in KINDS_FOR_REGRESSION:
@@ -77,8 +87,8 @@ class SoftLabelTerm(Term):
             )
         self.kind = kind
         self.temperature = float(temperature)
-        self.positions = positions
-        self.options = options
+        self.positions = "labels" if kind == MLM_KD else positions
+        self.options = {"t_squared": t_squared, "reduction": reduction, "ratio": ratio}
         self.student_needs = self.teacher_needs = ("logits",)
 
     def unit(self, batch: Pass) -> str:
@@ -92,11 +102,15 @@ class SoftLabelTerm(Term):
                 f"{tuple(student.shape)} and the teacher {tuple(teacher.shape)}: their labels, vocabularies or texts "
                 "differ."
             )
-        mask = None
-        if batch.per_token:
-            mask = self._selected(batch, student)
+        mask = self._selected(batch, student) if batch.per_token else None
         return soft_label_loss(
-            student, teacher, kind=self.kind, temperature=self.temperature, mask=mask, **self.options
+            student,
+            teacher,
+            kind=self.kind,
+            temperature=self.temperature,
+            mask=mask,
+            labels=batch.labels if self.kind == MLM_KD else None,
+            **self.options,
         )
 
     def _selected(self, batch: Pass, logits: torch.Tensor) -> torch.Tensor:

@@ -24,6 +24,8 @@ from .layouts import ModelShape
 from .registry import unknown_name
 
 Objectives = list[dict[str, Any]]
+# Soft labels of a regression: the squared distance of the outputs as they are, which no temperature divides.
+DISTANCE: dict[str, Any] = {"kind": "logit_mse"}
 
 
 def _mixed(alpha: float, objectives: Objectives) -> Objectives:
@@ -102,14 +104,14 @@ def pkd(
         student: the student, of the teacher's width.
         alpha: share of the soft labels (searched: 0.2, 0.5, 0.7).
         beta: weight of the patience term (searched: 10, 100, 500, 1000).
-        temperature: of the soft labels (searched: 5, 10, 20).
+        temperature: of the soft labels (searched: 5, 10, 20); a regression has none.
         layers: skip or last, see `hidden_map`.
         normalize: whether the states are brought to unit length.
     """
-    kind = "logit_mse" if student.is_regression else "pkd_kl"
+    soft = DISTANCE if student.is_regression else {"kind": "pkd_kl", "temperature": temperature}
     objectives: Objectives = [
         {"objective": "labels", "weight": 1 - alpha},
-        {"objective": "soft_labels", "kind": kind, "temperature": temperature, "weight": alpha},
+        {"objective": "soft_labels", **soft, "weight": alpha},
         {"objective": "patience", "layers": layers, "normalize": normalize, "weight": beta},
     ]
     return _mixed(alpha, objectives)
@@ -217,11 +219,12 @@ def soft_labels(
         temperature: of the soft labels.
         kind: formula (default: hinton_kl, for a regression logit_mse).
     """
-    if kind is None:
-        kind = "logit_mse" if student.is_regression else "hinton_kl"
+    soft: dict[str, Any] = {"kind": "hinton_kl" if kind is None else kind, "temperature": temperature}
+    if kind is None and student.is_regression:
+        soft = DISTANCE
     objectives = [
         {"objective": "labels", "weight": 1 - alpha},
-        {"objective": "soft_labels", "kind": kind, "temperature": temperature, "weight": alpha},
+        {"objective": "soft_labels", **soft, "weight": alpha},
     ]
     return _mixed(alpha, objectives)
 

@@ -136,10 +136,9 @@ def build_terms(
             raise unknown_name("objective", name, OBJECTIVES)
         objective = OBJECTIVES[name]
         known = objective_options(objective)
-        if objective is not SoftLabelTerm:
-            for option in options:
-                if option not in known:
-                    raise unknown_name(f"option of objective {name}", option, known)
+        for option in options:
+            if option not in known:
+                raise unknown_name(f"option of objective {name}", option, known)
         if teacher is None and name not in WITHOUT_TEACHER:
             raise ValueError(f"Objective {name!r} compares with a `teacher`, got None.")
         terms.append(objective(shape, teacher, **options))  # type: ignore[arg-type]

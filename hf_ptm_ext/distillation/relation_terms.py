@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
+from ..objectives import relation_loss
 from .attention_terms import _MiniLMTerm
 from .layer_maps import Layers, attention_map
 from .layouts import ModelShape
-from .losses import relation_loss
 from .terms import Pass
 
 logger = logging.getLogger(__name__)

@@ -5,9 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .layer_maps import Layers, hidden_map
-from .layouts import ModelShape
-from .losses import (
+from ..objectives import (
     cosine_loss,
     feature_map_loss,
     hidden_mse_loss,
@@ -15,6 +13,8 @@ from .losses import (
     patience_loss,
     variance_transfer_loss,
 )
+from .layer_maps import Layers, hidden_map
+from .layouts import ModelShape
 from .terms import LayerTerm, Pass, require_equal
 
 PROJECTIONS = ("shared", "separate", "none")

@@ -24,19 +24,15 @@ CLASSES = 3
 
 
 def config(layers, hidden=16, heads=4, **fields):
+    defaults = {"num_labels": CLASSES, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     return BertConfig(
         hidden_size=hidden,
         num_hidden_layers=layers,
         num_attention_heads=heads,
         intermediate_size=2 * hidden,
         max_position_embeddings=16,
-        **{
-            "vocab_size": VOCAB,
-            "num_labels": CLASSES,
-            "hidden_dropout_prob": 0.0,
-            "attention_probs_dropout_prob": 0.0,
-            **fields,
-        },
+        initializer_range=0.3,  # far from the uniform distributions that a new model gives
+        **{"vocab_size": VOCAB, **defaults, **fields},
     )
 
 
@@ -56,7 +52,9 @@ def pair(preset, **fields):
         torch.manual_seed(0)
         drop = fields.get("hidden_dropout_prob", 0.0)
         sizes = {"vocab_size": VOCAB, "dim": 24, "n_layers": 2, "n_heads": 4, "hidden_dim": 32}
-        small = DistilBertConfig(**sizes, max_position_embeddings=16, dropout=drop, attention_dropout=drop)
+        small = DistilBertConfig(
+            **sizes, initializer_range=0.3, max_position_embeddings=16, dropout=drop, attention_dropout=drop
+        )
         return DistilBertForMaskedLM(small), model(BertForMaskedLM, 1, 4, 24)
     if preset in ("tinybert-general", "minilm", "minilm-v2"):
         heads = 2 if preset == "minilm-v2" else 4
