@@ -335,7 +335,8 @@ def _lowercases(path: Path) -> bool:
 
 
 def _looks_cased(vocab: dict[str, int]) -> bool:
-    return any(piece != piece.lower() for piece in vocab if not (piece.startswith("[") and piece.endswith("]")))
+    # Tags say nothing: Google's lower-case Chinese vocabulary has <S> and <T>.
+    return any(piece != piece.lower() for piece in vocab if (piece[:1], piece[-1:]) not in (("[", "]"), ("<", ">")))
 
 
 def _write(

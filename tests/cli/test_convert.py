@@ -117,6 +117,7 @@ class TestVocabulary:
         ("more", "flags", "lower"),
         [
             ([], [], True),
+            (["<S>", "<T>"], [], True),  # tags of Google's lower-case Chinese vocabulary
             (["A"], [], False),
             (["A"], ["--uncased"], True),
             ([], ["--cased"], False),
