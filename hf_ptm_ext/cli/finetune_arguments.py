@@ -6,7 +6,7 @@ from ..data.tag_schemes import PLAIN, SCHEMES
 from ..models.kbert.configuration_kbert import POOLINGS
 from .seeded_arguments import SeededArguments, parse_groups
 
-TASK_NAMES = ("classification", "tagging", "question-answering")
+TASK_NAMES = ("classification", "tagging", "question-answering", "extraction")
 AUTO = "auto"
 PARITY_METRICS = ("kbert",)
 ANSWER_METRICS = ("squad", "cmrc")
@@ -45,7 +45,9 @@ class TaskDataArguments:
     validation_split: str | None = field(default=None, metadata={"help": "Its evaluation split."})
     test_split: str | None = field(default=None, metadata={"help": "Its test split."})
     text_column: str = field(default="text", metadata={"help": "Classification: column with the text."})
-    pair_column: str | None = field(default=None, metadata={"help": "Classification: column with a second text."})
+    pair_column: str | None = field(
+        default=None, metadata={"help": "Classification, tagging: column with a second text."}
+    )
     label_column: str = field(default="label", metadata={"help": "Classification: column with the class."})
     group_column: str | None = field(
         default=None,

@@ -54,16 +54,18 @@ class QuestionAnsweringTask:
     simple = "word overlap"
     template = "question_answering"
     labels = ()
+    asks = True
 
     @property
     def shown(self) -> tuple[str, ...]:
         """Scores of the tables, the first of which is what matters most."""
         return ("f1", "exact_match")
 
-    @staticmethod
-    def read(data: TaskDataArguments, files: list[str] | None, split: str | None) -> Iterator[QuestionExample]:
+    @classmethod
+    def read(cls, data: TaskDataArguments, files: list[str] | None, split: str | None) -> Iterator[QuestionExample]:
         """Examples of files, or of a split of the data set."""
-        columns = QuestionColumns(data.question_column, data.context_column, data.answers_column)
+        question = data.question_column if cls.asks else None
+        columns = QuestionColumns(question, data.context_column, data.answers_column)
         if files:
             return read_question_examples(files, columns, file_format=data.file_format, encoding=data.encoding)
         return dataset_question_examples(
@@ -94,10 +96,15 @@ class QuestionAnsweringTask:
     def encode(self, examples: Sequence[QuestionExample], tokenizer: Any, max_length: int, **options: Any) -> Rows:
         """Windows, and the places of their answers."""
         features = SquadFeatures(
-            tokenizer, max_length, self.data.doc_stride, self.data.max_question_length, options=options
+            tokenizer,
+            max_length,
+            self.data.doc_stride,
+            self.data.max_question_length,
+            columns=("id", "question" if self.asks else None, "context", "answers"),
+            options=options,
         )
         found = [example.row() for example in examples]
-        columns = features({name: [row[name] for row in found] for name in features.columns})
+        columns = features({name: [row[name] for row in found] for name in found[0]})
         rows = rows_of(columns)
         held = {row["example_id"] for row in rows if any(row[position] != row["null_index"] for position in POSITIONS)}
         lost = sum(bool(example.answers) and example.id not in held for example in examples)
@@ -178,6 +185,16 @@ class QuestionAnsweringTask:
         return question_answering_scores(texts, golds, self.scoring)
 
 
+@dataclass(frozen=True)
+class ExtractionTask(QuestionAnsweringTask):
+    """Copy from one text: question answering without a question."""
+
+    name = "extraction"
+    kind = "copying a part out of a text (give the pipeline `question=None`)"
+    simple = "first words"
+    asks = False
+
+
 class SpanLabels:
     """Pads windows and gives both places of an answer as `labels` `(batch, 2)`, which the Trainer counts.
 
@@ -221,4 +238,4 @@ class WithPipeline:
         add_question_answering_pipeline(folder)
 
 
-__all__ = ["QuestionAnsweringTask"]
+__all__ = ["ExtractionTask", "QuestionAnsweringTask"]

@@ -21,7 +21,7 @@ from ..metrics.entities import entity_scores
 from ..metrics.kbert import PADDING, kbert_span_scores
 from ..metrics.ranking import mean_reciprocal_rank
 from .finetune_arguments import AUTO, TaskDataArguments
-from .finetune_questions import QuestionAnsweringTask
+from .finetune_questions import ExtractionTask, QuestionAnsweringTask
 from .finetune_rows import Rows, rows_of
 from .seeded_runs import update_loss
 
@@ -176,7 +176,7 @@ class TaggingTask:
     @staticmethod
     def read(data: TaskDataArguments, files: list[str] | None, split: str | None) -> Iterator[TaggedWords]:
         """Sentences of files, or of a split of the data set."""
-        columns = {"words_column": data.words_column, "tags_column": data.tags_column}
+        columns = {"words_column": data.words_column, "tags_column": data.tags_column, "pair_column": data.pair_column}
         if files:
             return read_tagged_words(files, **columns, file_format=data.file_format, encoding=data.encoding)
         return dataset_tagged_words(data.dataset_name or "", data.dataset_config_name, split=split or "", **columns)
@@ -206,12 +206,14 @@ class TaggingTask:
         """Sentences with their tags in IOB2."""
         if self.scheme == PLAIN:
             return list(examples)
-        return [TaggedWords(example.words, tuple(to_iob2(example.tags, self.scheme))) for example in examples]
+        return [example._replace(tags=tuple(to_iob2(example.tags, self.scheme))) for example in examples]
 
     def encode(self, examples: Sequence[TaggedWords], tokenizer: Any, max_length: int, **options: Any) -> Rows:
         """Token ids, and a label on the first piece of each word."""
+        pairs = [list(example.pair) for example in examples if example.pair is not None]
         encoded = tokenizer(
             [list(example.words) for example in examples],
+            pairs or None,
             is_split_into_words=True,
             truncation=True,
             max_length=max_length,
@@ -223,8 +225,9 @@ class TaggingTask:
         for number, (row, example) in enumerate(zip(rows.inputs, examples, strict=True)):
             places: list[int | None] = [None] * len(example.words)
             labels = [IGNORED] * len(row["input_ids"])
-            for place, word in enumerate(encoded.word_ids(number)):
-                if word is not None and places[word] is None:
+            numbers = zip(encoded.word_ids(number), encoded.sequence_ids(number), strict=True)
+            for place, (word, sequence) in enumerate(numbers):
+                if word is not None and sequence == 0 and places[word] is None:
                     places[word] = place
                     labels[place] = known.get(example.tags[word], IGNORED)
             row["labels"] = labels
@@ -306,6 +309,7 @@ TASKS: dict[str, Any] = {
     "classification": ClassificationTask,
     "tagging": TaggingTask,
     "question-answering": QuestionAnsweringTask,
+    "extraction": ExtractionTask,
 }
 
 

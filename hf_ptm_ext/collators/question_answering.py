@@ -26,7 +26,8 @@ class SquadFeatures:
         doc_stride: how many tokens of the passage two windows share (default 128, or half of what fits).
         max_question_len: longer questions are cut to this many tokens (default 64, as BERT's run_squad.py).
         training: whether to add `start_positions` and `end_positions` (default True).
-        columns: names of the id, the question, the passage and the answers.
+        columns: names of the id, the question (`None`: there is none, and windows hold the passage alone), the passage
+            and the answers.
         options: further arguments of the tokenizer's call.
 
     Example:
@@ -46,7 +47,7 @@ class SquadFeatures:
     doc_stride: int | None = None
     max_question_len: int | None = MAX_QUESTION_LEN
     training: bool = True
-    columns: tuple[str, str, str, str] = ("id", "question", "context", "answers")
+    columns: tuple[str, str | None, str, str] = ("id", "question", "context", "answers")
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, batch: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
@@ -64,14 +65,15 @@ class SquadFeatures:
             ValueError: a column is missing, an answer is not where the passage should have it, or see
                 `question_windows`.
         """
-        needed = self.columns if self.training else self.columns[:3]
-        missing = [name for name in needed if name not in batch]
+        name_of_id, question, context, answers = self.columns
+        needed = (name_of_id, question, context, *([answers] if self.training else []))
+        missing = [name for name in needed if name is not None and name not in batch]
         if missing:
             raise ValueError(f"`batch` has no column {missing[0]!r}, only {sorted(batch)}. Name it in `columns`.")
-        ids, questions, contexts = (list(batch[name]) for name in needed[:3])
+        ids, contexts = list(batch[name_of_id]), list(batch[context])
         windows = question_windows(
             self.tokenizer,
-            questions,
+            None if question is None else list(batch[question]),
             contexts,
             max_seq_len=self.max_seq_len,
             doc_stride=self.doc_stride,
@@ -87,8 +89,8 @@ class SquadFeatures:
         columns["null_index"] = [window.null_index for window in windows]
         if self.training:
             spans = [
-                answer_span(answers, context, ids[number])
-                for number, (answers, context) in enumerate(zip(batch[self.columns[3]], contexts, strict=True))
+                answer_span(given, passage, ids[number])
+                for number, (given, passage) in enumerate(zip(batch[answers], contexts, strict=True))
             ]
             positions = [
                 answer_positions(window, spans[window.example], len(contexts[window.example])) for window in windows

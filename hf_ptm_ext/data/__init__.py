@@ -40,6 +40,7 @@ from .sources import DatasetDocuments, DocumentSource, ListDocuments, as_documen
 from .splits import document_digest, held_out_split, is_held_out
 from .tag_schemes import detect_scheme, spans_of, tags_of, to_iob2
 from .tagged_words import TaggedWords, dataset_tagged_words, read_tagged_words
+from .task_shapes import extraction_rows, relation_tagging_rows
 from .tokenization import SpecialTokens, encode_batch, encode_documents, special_tokens_of
 from .tokenizer_training import train_wordpiece
 from .triples import NegativeSampler, Triples, read_triples
@@ -91,6 +92,7 @@ __all__ = [
     "encode_entity_documents",
     "entity_pairs",
     "expand_files",
+    "extraction_rows",
     "held_out_split",
     "instances_dataset",
     "is_held_out",
@@ -113,6 +115,7 @@ __all__ = [
     "read_tagged_words",
     "read_triples",
     "read_typing_examples",
+    "relation_tagging_rows",
     "spans_of",
     "special_tokens_of",
     "tags_of",

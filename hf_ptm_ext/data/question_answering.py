@@ -15,7 +15,7 @@ class QuestionExample(NamedTuple):
 
     Args:
         id: its name.
-        question: its text.
+        question: its text, empty if there is none.
         context: the passage.
         answers: right answers, with the character of the passage at which each begins; empty if there is none.
     """
@@ -45,12 +45,12 @@ class QuestionColumns(NamedTuple):
     """Which columns hold what.
 
     Args:
-        question: the question.
+        question: the question; `None` if there is none, and something is copied from one text.
         context: the passage.
         answers: `{"text": [...], "answer_start": [...]}`, or a list of `{"text", "answer_start"}`.
     """
 
-    question: str = "question"
+    question: str | None = "question"
     context: str = "context"
     answers: str = "answers"
 
@@ -150,6 +150,8 @@ def question_examples(rows: Iterable[PlacedRow], columns: QuestionColumns) -> It
     for where, row in rows:
         texts = {}
         for argument, column in (("question_column", columns.question), ("context_column", columns.context)):
+            if column is None:
+                continue
             value = column_of(row, column, argument, where)
             if not isinstance(value, str) or not value.strip():
                 raise ValueError(
@@ -165,7 +167,7 @@ def question_examples(rows: Iterable[PlacedRow], columns: QuestionColumns) -> It
                     f"{where}: the passage has {context[start : start + len(text)]!r} at character {start}, where the "
                     f"answer {text!r} should be. Correct `answer_start`, or take the row out."
                 )
-        yield QuestionExample(str(row.get("id", where)), texts["question_column"], context, found)
+        yield QuestionExample(str(row.get("id", where)), texts.get("question_column", ""), context, found)
 
 
 def _answers(value: Any, column: str, where: str) -> Iterator[tuple[str, int]]:

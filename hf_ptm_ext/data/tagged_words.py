@@ -26,10 +26,12 @@ class TaggedWords(NamedTuple):
     Args:
         words: its words.
         tags: one each.
+        pair: words of a second text that stands beside it and has no tags, such as a question.
     """
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
+    pair: tuple[str, ...] | None = None
 
 
 def read_tagged_words(
@@ -37,6 +39,7 @@ def read_tagged_words(
     words_column: str = "tokens",
     tags_column: str = "tags",
     *,
+    pair_column: str | None = None,
     file_format: str | None = None,
     encoding: str = "utf-8",
 ) -> Iterator[TaggedWords]:
@@ -47,6 +50,7 @@ def read_tagged_words(
         words_column (`str`, *optional*, defaults to `"tokens"`): Column with the words: a list, or a text whose words
             are separated by one blank each, so that a word may be white space of another kind.
         tags_column (`str`, *optional*, defaults to `"tags"`): Column with the tags, likewise.
+        pair_column (`str`, *optional*): Column with a second text, likewise; CoNLL files have none.
         file_format (`str`, *optional*): `"jsonl"`, `"csv"`, `"tsv"`, `"parquet"` or `"conll"`; told from the names by
             default.
         encoding (`str`, *optional*, defaults to `"utf-8"`): Of files of text.
@@ -65,14 +69,18 @@ def read_tagged_words(
     >>> file = Path(tempfile.mkdtemp()) / "test.conll"
     >>> _ = file.write_text("Anna NNP B-PER\\nsings VBZ O\\n", encoding="utf-8")
     >>> list(read_tagged_words(file))
-    [TaggedWords(words=('Anna', 'sings'), tags=('B-PER', 'O'))]
+    [TaggedWords(words=('Anna', 'sings'), tags=('B-PER', 'O'), pair=None)]
     """
     check_encoding(encoding)
     for path, kind in placed_files(files, file_format, CONLL):
         if kind == "conll":
+            if pair_column is not None:
+                raise ValueError(f"`pair_column` = {pair_column!r}: {path} is a CoNLL file, which has no second text.")
             yield from _conll_sentences(path, encoding)
         else:
-            yield from tagged_words(read_rows(path, kind, encoding), words_column, tags_column)
+            yield from tagged_words(
+                read_rows(path, kind, encoding), words_column, tags_column, pair_column=pair_column
+            )
 
 
 def dataset_tagged_words(
@@ -82,6 +90,7 @@ def dataset_tagged_words(
     split: str,
     words_column: str = "tokens",
     tags_column: str = "tags",
+    pair_column: str | None = None,
     revision: str | None = None,
 ) -> Iterator[TaggedWords]:
     """Read sentences from a dataset of the Hub or of a local folder.
@@ -93,6 +102,7 @@ def dataset_tagged_words(
         words_column (`str`, *optional*, defaults to `"tokens"`): As in `read_tagged_words`.
         tags_column (`str`, *optional*, defaults to `"tags"`): As in `read_tagged_words`; numbers of `ClassLabel`
             become its names.
+        pair_column (`str`, *optional*): As in `read_tagged_words`.
         revision (`str`, *optional*): Branch, tag or commit on the Hub.
 
     Returns:
@@ -108,15 +118,19 @@ def dataset_tagged_words(
     >>> folder = tempfile.mkdtemp()
     >>> Dataset.from_dict({"tokens": [["Anna"]], "ner_tags": [["B-PER"]]}).save_to_disk(folder)
     >>> list(dataset_tagged_words(folder, split="train", tags_column="ner_tags"))
-    [TaggedWords(words=('Anna',), tags=('B-PER',))]
+    [TaggedWords(words=('Anna',), tags=('B-PER',), pair=None)]
     """
     rows = dataset_rows(path, name, split=split, revision=revision)
     names = getattr(getattr(rows.features.get(tags_column), "feature", None), "names", None)
-    yield from tagged_words(placed_dataset_rows(rows, path, split), words_column, tags_column, names)
+    yield from tagged_words(placed_dataset_rows(rows, path, split), words_column, tags_column, names, pair_column)
 
 
 def tagged_words(
-    rows: Iterable[PlacedRow], words_column: str, tags_column: str, names: Sequence[str] | None = None
+    rows: Iterable[PlacedRow],
+    words_column: str,
+    tags_column: str,
+    names: Sequence[str] | None = None,
+    pair_column: str | None = None,
 ) -> Iterator[TaggedWords]:
     """Take words and tags out of rows and check them.
 
@@ -125,6 +139,7 @@ def tagged_words(
         words_column (`str`): Where the words are.
         tags_column (`str`): Where the tags are.
         names (`Sequence[str]`, *optional*): Names of tags that are numbers.
+        pair_column (`str`, *optional*): Where a second text is.
 
     Returns:
         `Iterator[TaggedWords]`: the sentences.
@@ -135,7 +150,10 @@ def tagged_words(
     for where, row in rows:
         words = _items(row, words_column, "words_column", where)
         tags = _items(row, tags_column, "tags_column", where, names)
-        yield _sentence(words, tags, where)
+        sentence = _sentence(words, tags, where)
+        if pair_column is not None:
+            sentence = sentence._replace(pair=tuple(_items(row, pair_column, "pair_column", where)))
+        yield sentence
 
 
 def _items(

@@ -68,7 +68,7 @@ class ExtractiveQuestionAnsweringPipeline(ChunkPipeline):
         Args:
             args: `question, context`, or a dictionary with both, or a list, generator or dataset of such.
             kwargs: `question` and `context` instead, a text or a list of texts each (one context serves all
-                questions). Options:
+                questions); `question=None` for a model that was trained to copy from one text. Options:
 
                 top_k: how many answers (default 1).
                 max_answer_len: most tokens of an answer (default 15).
@@ -121,7 +121,7 @@ class ExtractiveQuestionAnsweringPipeline(ChunkPipeline):
 
     def preprocess(
         self,
-        example: Mapping[str, str],
+        example: Mapping[str, Any],
         max_seq_len: int | None = None,
         doc_stride: int | None = None,
         max_question_len: int | None = MAX_QUESTION_LEN,
@@ -142,11 +142,13 @@ class ExtractiveQuestionAnsweringPipeline(ChunkPipeline):
             One window each.
         """
         example = _checked(example)
+        if reference is not None and example["question"] is None:
+            raise ValueError(f"`reference` = {reference!r} needs a question, got None. Leave `reference` out.")
         if max_seq_len is None and padding == "max_length":
             max_seq_len = min(self.tokenizer.model_max_length, 384)
         windows = question_windows(
             self.tokenizer,
-            [example["question"]],
+            None if example["question"] is None else [example["question"]],
             [example["context"]],
             max_seq_len=max_seq_len,
             doc_stride=doc_stride,
@@ -292,11 +294,11 @@ def _examples(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _paired(questions: Any, contexts: Any) -> Any:
-    if isinstance(questions, str) and isinstance(contexts, str):
+    if (questions is None or isinstance(questions, str)) and isinstance(contexts, str):
         return _checked({"question": questions, "context": contexts})
     if isinstance(questions, str | Mapping):
         raise TypeError("`question` must be a list when `context` is one.")
-    questions = list(questions)
+    questions = [None] * len(contexts) if questions is None else list(questions)
     contexts = [contexts] * len(questions) if isinstance(contexts, str) else list(contexts)
     if len(questions) != len(contexts):
         raise ValueError(
@@ -306,14 +308,17 @@ def _paired(questions: Any, contexts: Any) -> Any:
     return [_checked({"question": q, "context": c}) for q, c in zip(questions, contexts, strict=True)]
 
 
-def _checked(example: Any) -> dict[str, str]:
+def _checked(example: Any) -> dict[str, Any]:
     if not isinstance(example, Mapping):
         raise TypeError(
             f"A question must be a dictionary with `question` and `context`, got {type(example).__name__}."
         )
     for name in ("question", "context"):
+        if name == "question" and name in example and example[name] is None:
+            continue
         if not isinstance(example.get(name), str):
-            raise TypeError(f"`{name}` must be a text, got {type(example.get(name)).__name__}.")
+            got = type(example[name]).__name__ if name in example else "nothing"
+            raise TypeError(f"`{name}` must be a text, got {got}.")
         if not example[name]:
             raise ValueError(f"`{name}` cannot be empty. Give it some text, or leave the pair out.")
     return {"question": example["question"], "context": example["context"]}

@@ -1,4 +1,4 @@
-"""From questions and passages to windows: [CLS] question [SEP] part of the passage [SEP].
+"""From questions and passages to windows: [CLS] question [SEP] part of the passage [SEP], or the passage alone.
 
 A passage that is too long becomes several windows that overlap. With a tokenizer that pads on the left the passage
 comes first, as upstream's models of that kind were trained. Any fast tokenizer serves, also K-BERT's: knowledge that
@@ -62,7 +62,7 @@ class Window:
 
 def question_windows(
     tokenizer: Any,
-    questions: Sequence[str],
+    questions: Sequence[str] | None,
     contexts: Sequence[str],
     *,
     max_seq_len: int | None = None,
@@ -74,7 +74,7 @@ def question_windows(
 
     Args:
         tokenizer: a fast tokenizer, or any whose encodings know offsets and sequences.
-        questions: texts.
+        questions: texts; `None` for a model that copies from one text.
         contexts: as many passages.
         max_seq_len: most tokens of a window (default: 384, or the tokenizer's own limit if that is less).
         doc_stride: how many tokens of the passage two windows share (default: 128, or half of what a window can hold
@@ -102,8 +102,11 @@ def question_windows(
         raise ValueError(
             f"`doc_stride` must be at least 0 and less than `max_seq_len` = {max_seq_len}, got {doc_stride}."
         )
-    questions, lengths = _cut_questions(tokenizer, questions, max_question_len)
-    reserved = tokenizer.num_special_tokens_to_add(pair=True)
+    if questions is None:
+        cut, lengths = None, [0] * len(contexts)
+    else:
+        cut, lengths = _cut_questions(tokenizer, questions, max_question_len)
+    reserved = tokenizer.num_special_tokens_to_add(pair=cut is not None)
     groups: dict[int, list[int]] = {}
     for number, length in enumerate(lengths):
         room = max_seq_len - reserved - length
@@ -122,12 +125,14 @@ def question_windows(
             stride = room // 2
         groups.setdefault(stride, []).append(number)
 
-    question_first = tokenizer.padding_side == "right"
+    question_first = cut is not None and tokenizer.padding_side == "right"
     windows: list[Window] = []
     for stride, numbers in groups.items():
-        texts = [questions[number] for number in numbers], [contexts[number] for number in numbers]
+        texts = [[contexts[number] for number in numbers]]
+        if cut is not None:
+            texts.insert(0 if question_first else 1, [cut[number] for number in numbers])
         encoded = tokenizer(
-            *(texts if question_first else reversed(texts)),
+            *texts,
             truncation="only_second" if question_first else "only_first",
             max_length=max_seq_len,
             stride=stride,

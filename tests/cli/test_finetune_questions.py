@@ -250,7 +250,7 @@ def task_flags():
     [
         (["--answer_metric", "bleu"], "`answer_metric` must be one of auto, squad, cmrc"),
         (["--max_answer_length", "0"], "`max_answer_length` must be at least 1"),
-        (["--task", "reading"], "`task` must be one of classification, tagging, question-answering"),
+        (["--task", "reading"], "`task` must be one of classification, tagging, question-answering, extraction"),
     ],
 )
 def test_wrong_arguments_are_named(flags, message):

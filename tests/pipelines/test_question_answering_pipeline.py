@@ -158,6 +158,19 @@ def test_a_long_question_is_cut_and_a_passage_without_tokens_has_no_answer(answe
     assert answer(question="Who?", context=" ", top_k=3) == []
 
 
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_without_a_question_the_text_is_read_alone(side):
+    tokenizer = xquad_tokenizer(padding_side=side)
+    windows = question_windows(tokenizer, None, [ENGLISH["context"]], **SHORT)
+    assert len(windows) > 3
+    assert all((window.sequences[1:-1] == 0).all() and window.answerable.any() for window in windows)
+    extract = ExtractiveQuestionAnsweringPipeline(random_model(len(tokenizer)), tokenizer, device=-1)
+    found = extract(question=None, context=ENGLISH["context"], **SHORT)
+    assert found["answer"] == ENGLISH["context"][found["start"] : found["end"]] != ""
+    assert extract(question=None, context=[ENGLISH["context"]], **SHORT) == [found]
+    assert found != extract(question="Who?", context=ENGLISH["context"], **SHORT)
+
+
 def test_independent_decoding_takes_the_likeliest_start_and_end(answer):
     windows = question_windows(answer.tokenizer, ["Who?"], ["Jane did it then."])
     with torch.no_grad():
@@ -186,7 +199,8 @@ def test_independent_decoding_takes_the_likeliest_start_and_end(answer):
         ({"max_seq_len": 30, "doc_stride": 25}, ValueError, "`doc_stride` must be less than the .* tokens"),
         ({"max_seq_len": 8}, ValueError, "has no room for a part of the passage behind a question of"),
         ({"context": ""}, ValueError, "`context` cannot be empty"),
-        ({"question": None}, TypeError, "`question` must be a text, got NoneType"),
+        ({"context": None}, TypeError, "`context` must be a text, got NoneType"),
+        ({"question": None, "reference": "transformers"}, ValueError, "needs a question, got None"),
     ],
 )
 def test_what_cannot_be_is_said(answer, options, error, message):
@@ -201,6 +215,8 @@ def test_lists_must_match(answer):
         answer(question=["a", "b"], context=["c"])
     with pytest.raises(TypeError, match="`question` and `context` go together"):
         answer(question="a")
+    with pytest.raises(TypeError, match="`question` must be a text, got nothing"):
+        answer({"context": "a"})
     with pytest.raises(TypeError, match="must be a dictionary"):
         answer(["a"])
 
