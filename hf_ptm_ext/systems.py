@@ -221,6 +221,17 @@ SYSTEMS = (
         trains="XLM",
     ),
     System(
+        name="Extractive question answering",
+        family=None,
+        models=(),
+        collators=(f"{_COLLATORS}.DataCollatorForQuestionAnswering",),
+        objectives=("start", "end"),
+        trainers=(),
+        trains="any ...ForQuestionAnswering",
+        paper="BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding",
+        link="https://arxiv.org/abs/1810.04805",
+    ),
+    System(
         name="MT-DNN",
         family=None,
         models=(),
