@@ -37,6 +37,14 @@ class System:
 _COLLATORS = "hf_ptm_ext.collators"
 _TRAINER = "hf_ptm_ext.trainers.PreTrainingTrainer"
 
+_DISTILLATION = "hf_ptm_ext.distillation.DistillationTrainer"
+
+
+def _distilled(name: str, objectives: tuple[str, ...], paper: str, link: str, trains: str = "any encoder") -> System:
+    """A system that is a preset of `DistillationTrainer`."""
+    return System(name, None, (), (), objectives, (_DISTILLATION,), paper, link, trains=trains)
+
+
 SYSTEMS = (
     System(
         name="SpanBERT",
@@ -287,6 +295,49 @@ SYSTEMS = (
         paper="AdapterFusion: Non-Destructive Task Composition for Transfer Learning",
         link="https://arxiv.org/abs/2005.00247",
         trains="any encoder, BART's and T5's kind",
+    ),
+    _distilled(
+        "DistilBERT",
+        ("soft_label", "label", "cosine"),
+        "DistilBERT, a distilled version of BERT: smaller, faster, cheaper and lighter",
+        "https://arxiv.org/abs/1910.01108",
+    ),
+    _distilled(
+        "TinyBERT",
+        ("attention", "hidden", "soft_label"),
+        "TinyBERT: Distilling BERT for Natural Language Understanding",
+        "https://arxiv.org/abs/1909.10351",
+    ),
+    _distilled(
+        "BERT-PKD",
+        ("label", "soft_label", "patience"),
+        "Patient Knowledge Distillation for BERT Model Compression",
+        "https://arxiv.org/abs/1908.09355",
+    ),
+    _distilled(
+        "MobileBERT",
+        ("feature_map", "attention", "hidden_mean", "hidden_variance"),
+        "MobileBERT: a Compact Task-Agnostic BERT for Resource-Limited Devices",
+        "https://arxiv.org/abs/2004.02984",
+    ),
+    _distilled(
+        "MiniLM",
+        ("attention", "value_relation"),
+        "MiniLM: Deep Self-Attention Distillation for Task-Agnostic Compression of Pre-Trained Transformers",
+        "https://arxiv.org/abs/2002.10957",
+    ),
+    _distilled(
+        "MiniLM v2",
+        ("relation",),
+        "MiniLMv2: Multi-Head Self-Attention Relation Distillation for Compressing Pretrained Transformers",
+        "https://arxiv.org/abs/2012.15828",
+    ),
+    _distilled(
+        "MT-DNN ensembles",
+        ("label", "soft_label"),
+        "Improving Multi-Task Deep Neural Networks via Knowledge Distillation for Natural Language Understanding",
+        "https://arxiv.org/abs/1904.09482",
+        "any classifier",
     ),
 )
 

@@ -445,6 +445,12 @@ class DistillationTrainer(PlainModelCheckpoints, ResumableTrainer):
         self._created_lr_scheduler = True
         return self.lr_scheduler
 
+    def _get_learning_rate(self) -> float:
+        """As upstream; in progressive distillation that of the layer whose turn it is."""
+        if not self.args.is_progressive:
+            return super()._get_learning_rate()
+        return max(float(group["lr"]) for group in self.optimizer.param_groups)
+
 
 def _single(values: tuple[Any, ...]) -> Any:
     """Nothing, the only value, or all."""
