@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import COMMANDS
+from . import COMMANDS, convert_adapters
 
 # family -> module that converts it
 FAMILIES = {
@@ -41,7 +41,11 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         Its parser.
     """
     parser = subparsers.add_parser("convert", help=COMMANDS["convert"], description=COMMANDS["convert"])
-    parser.add_argument("family", choices=sorted(FAMILIES), help="the family of the checkpoint")
+    parser.add_argument(
+        "family",
+        choices=sorted((*FAMILIES, *convert_adapters.METHODS)),
+        help="the family of the checkpoint, or the method of an adapter of the `adapters` library",
+    )
     parser.add_argument(
         "source", type=Path, help="a .safetensors, .bin, .pt, .pth or .npz file, or a folder with one or with shards"
     )
@@ -103,6 +107,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     check_target(arguments.target, arguments.overwrite)
     _check_apart(arguments.source, arguments.target)
+    if arguments.family in convert_adapters.METHODS:
+        return convert_adapters.run(arguments)
 
     from ..conversion.files import read_checkpoint
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+CONFIGS = ("config.json", "adapter_config.json")
+
 
 def check_target(target: str | Path, overwrite: bool = False) -> None:
     """Refuse a target that cannot be replaced, before any work is done.
@@ -17,7 +19,8 @@ def check_target(target: str | Path, overwrite: bool = False) -> None:
 
     Raises:
         FileExistsError: the folder has files and `overwrite` is not set.
-        ValueError: it is a file, or has files and is not a checkpoint (no `config.json`, or a repository in it).
+        ValueError: it is a file, or has files and is not a checkpoint (no `config.json` or `adapter_config.json`, or a
+            repository in it).
 
     Example:
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -30,7 +33,7 @@ def check_target(target: str | Path, overwrite: bool = False) -> None:
         return
     if not overwrite:
         raise FileExistsError(f"`target` must be a new or empty folder, got {target}. Replace it with `--overwrite`.")
-    if not (target / "config.json").is_file() or (target / ".git").exists():
+    if not any((target / name).is_file() for name in CONFIGS) or (target / ".git").exists():
         raise ValueError(
             f"`--overwrite` replaces a checkpoint, and {target} is none: it has no config.json, or it is a git "
             "repository. Empty it by hand or choose another target."

@@ -15,6 +15,7 @@ from typing import Any
 from ..resources import resource
 from .card_vocabulary import LANGUAGES, LICENSES, PIPELINE_TAGS
 
+LIBRARIES = ("transformers", "peft")
 GENERIC_TEMPLATE = "encoder.md"
 PLACEHOLDER_REVISION = "COMMIT"
 INCLUDE = re.compile(r'^\{% include "([^"]+)" %\}$', re.MULTILINE)
@@ -55,6 +56,8 @@ def write_model_card(
     license_name: str | None = None,
     license_link: str | None = None,
     template: str | None = None,
+    library_name: str = "transformers",
+    values: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write `README.md` into a checkpoint's folder.
 
@@ -81,6 +84,8 @@ def write_model_card(
         license_name: name of the licence if `license` is `"other"`.
         license_link: address of the licence if `license` is `"other"`.
         template: which template of model_cards/ to fill (default: the family's; the general one if there is none).
+        library_name: what loads the folder, `"transformers"` (default) or `"peft"`.
+        values: further values that the template shows.
 
     Returns:
         The file that was written.
@@ -115,9 +120,9 @@ def write_model_card(
         license=license,
         license_name=license_name,
         license_link=license_link,
-        library_name="transformers",
+        library_name=library_name,
         pipeline_tag=pipeline_tag,
-        base_model=base_model if _is_hub_id(base_model) else None,
+        base_model=base_model if is_hub_id(base_model) else None,
         datasets=[data["hub_id"]] if data.get("hub_id") else None,
         tags=_unique([*(["custom_code"] if code_files else []), family, "hf-ptm-ext", *tags]),
         model_name=title,
@@ -140,6 +145,7 @@ def write_model_card(
         data=[(name, _cell(value)) for name, value in data.items()],
         training=[(name, _cell(value)) for name, value in training.items()],
         limitations=list(limitations),
+        **(values or {}),
     )
     # Loops and conditions of the template leave a varying number of blank lines.
     text = re.sub(r"\n(?=#+ )", "\n\n", str(card))
@@ -249,8 +255,8 @@ def card_problems(text: str) -> list[str]:
 
 def _front_problems(front: Mapping[str, Any]) -> list[str]:
     problems = _field_problems(front)
-    if front.get("library_name") != "transformers":
-        problems.append(f"`library_name` must be 'transformers', got {front.get('library_name')!r}.")
+    if front.get("library_name") not in LIBRARIES:
+        problems.append(f"`library_name` must be one of {', '.join(LIBRARIES)}, got {front.get('library_name')!r}.")
     tags = front.get("tags", [])
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
         problems.append(f"`tags` must be a list of words, got {tags!r}.")
@@ -358,7 +364,16 @@ def _unique(values: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(values))
 
 
-def _is_hub_id(name: str | None) -> bool:
+def is_hub_id(name: str | None) -> bool:
+    """Whether a name can be a repository of the Hub and is no path that exists here.
+
+    Args:
+        name: what a model was loaded from.
+
+    Example:
+        >>> is_hub_id("user/encoder"), is_hub_id(None)
+        (True, False)
+    """
     return name is not None and not os.path.exists(name) and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) is not None
 
 
