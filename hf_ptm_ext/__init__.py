@@ -21,6 +21,7 @@ _COLLATORS = (
     "DataCollatorForMaskedLanguageModeling",
     "DataCollatorForMassPreTraining",
     "DataCollatorForQuestionAnswering",
+    "DataCollatorForMixedVocabulary",
     "DataCollatorForSpanCorruption",
     "DataCollatorForSpanMasking",
     "DataCollatorForTextInfilling",

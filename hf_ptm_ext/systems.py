@@ -332,6 +332,17 @@ SYSTEMS = (
         "MiniLMv2: Multi-Head Self-Attention Relation Distillation for Compressing Pretrained Transformers",
         "https://arxiv.org/abs/2012.15828",
     ),
+    System(
+        name="Mixed-vocabulary training",
+        family=None,
+        models=("hf_ptm_ext.distillation.DualTrainModel",),
+        collators=(f"{_COLLATORS}.DataCollatorForMixedVocabulary",),
+        objectives=("projection", "label", "teacher_label"),
+        trainers=(_DISTILLATION,),
+        paper="Extreme Language Model Compression with Optimal Subwords and Shared Projections",
+        link="https://arxiv.org/abs/1909.11687",
+        trains="a pair of masked language models",
+    ),
     _distilled(
         "MT-DNN ensembles",
         ("label", "soft_label"),

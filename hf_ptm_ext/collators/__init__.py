@@ -9,6 +9,7 @@ from .entity_replacement import DataCollatorForEntityReplacement
 from .knowledge_embedding import DataCollatorForKnowledgeEmbedding
 from .masked_lm import DataCollatorForMaskedLanguageModeling
 from .mass import MASS_VARIANTS, DataCollatorForMassPreTraining
+from .mixed_vocabulary import DataCollatorForMixedVocabulary
 from .ngrams import DataCollatorWithNgrams
 from .question_answering import DataCollatorForQuestionAnswering, SquadFeatures
 from .span import DataCollatorForSpanMasking
@@ -28,6 +29,7 @@ __all__ = [
     "DataCollatorForKnowledgeEmbedding",
     "DataCollatorForMaskedLanguageModeling",
     "DataCollatorForMassPreTraining",
+    "DataCollatorForMixedVocabulary",
     "DataCollatorForQuestionAnswering",
     "DataCollatorForSpanCorruption",
     "DataCollatorForSpanMasking",

@@ -2,8 +2,9 @@
 
 from .arguments import DistillationArguments
 from .capture import Capture
+from .dual_training import DualTrainModel
 from .layouts import Layout
-from .presets import PRESETS, preset_objectives
+from .presets import PRESET_NAMES, PRESETS, preset_objectives
 from .registry import OBJECTIVES, build_terms
 from .teachers import Teachers
 from .tinybert import rectify_classifier_input
@@ -13,10 +14,12 @@ from .wrapper import DistillationModel
 __all__ = [
     "OBJECTIVES",
     "PRESETS",
+    "PRESET_NAMES",
     "Capture",
     "DistillationArguments",
     "DistillationModel",
     "DistillationTrainer",
+    "DualTrainModel",
     "Layout",
     "Teachers",
     "build_terms",

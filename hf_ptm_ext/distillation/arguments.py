@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from transformers import TrainingArguments
 
-from .presets import PRESETS, PROGRESSIVE
+from .presets import PRESET_NAMES, PROGRESSIVE
 from .registry import unknown_name
 from .teachers import AVERAGES
 
@@ -30,7 +30,7 @@ class DistillationArguments(TrainingArguments):
         progressive_steps: updates of progressive distillation (default: those of the run).
     """
 
-    preset: str | None = field(default=None, metadata={"help": f"One of {', '.join(PRESETS)}."})
+    preset: str | None = field(default=None, metadata={"help": f"One of {', '.join(PRESET_NAMES)}."})
     preset_options: dict | str | None = field(
         default=None, metadata={"help": "Options of the preset, as JSON or a mapping."}
     )
@@ -58,10 +58,10 @@ class DistillationArguments(TrainingArguments):
         if (self.preset is None) == (self.objectives is None):
             raise ValueError(
                 f"`preset` or `objectives` must be given, one of them; got {self.preset!r} and {self.objectives!r}. "
-                f"Presets: {', '.join(PRESETS)}."
+                f"Presets: {', '.join(PRESET_NAMES)}."
             )
-        if self.preset is not None and self.preset not in PRESETS:
-            raise unknown_name("preset", self.preset, PRESETS)
+        if self.preset is not None and self.preset not in PRESET_NAMES:
+            raise unknown_name("preset", self.preset, PRESET_NAMES)
         if self.preset_options and self.preset is None:
             raise ValueError("`preset_options` are options of a `preset`; those of `objectives` stand in them.")
         if self.teacher_average not in AVERAGES:

@@ -10,6 +10,7 @@
 | mobilebert | MobileBERT (Sun et al. 2020), layer by layer | feature maps + attention + means + variances |
 | minilm | MiniLM (Wang et al. 2020) | attention + value relation of the last layer; no masked LM |
 | minilm-v2 | MiniLM v2 (Wang et al. 2021) | query, key and value relations; no masked LM |
+| dualtrain | mixed vocabularies (Zhao et al. 2019) | not a list: `DualTrainModel` |
 | bilstm | Distilled BiLSTM (Tang et al. 2019) | squared distance of logits |
 | ensemble | MT-DNN's ensemble distillation (Liu et al. 2019) | labels + soft labels of several teachers' mean |
 | soft-labels | Hinton et al. 2015 | (1-a) labels + a soft labels (T=2) |
@@ -242,6 +243,9 @@ PRESETS: dict[str, Callable[..., Objectives]] = {
     "ensemble": ensemble,
     "soft-labels": soft_labels,
 }
+# Trains the teacher too: a module of its own instead of a list of objectives.
+DUALTRAIN = "dualtrain"
+PRESET_NAMES = (*PRESETS, DUALTRAIN)
 # Presets that train one layer after the other.
 PROGRESSIVE = ("mobilebert",)
 
@@ -268,8 +272,10 @@ def preset_objectives(preset: str, student: Any, **options: Any) -> Objectives:
         >>> preset_objectives("tinybert-general", BertModel(config))[0]
         {'objective': 'attention_scores', 'layers': 'uniform'}
     """
+    if preset == DUALTRAIN:
+        raise ValueError("Preset dualtrain is no list of objectives: build a `DualTrainModel`, or use the Trainer.")
     if preset not in PRESETS:
-        raise unknown_name("preset", preset, PRESETS)
+        raise unknown_name("preset", preset, PRESET_NAMES)
     known = [name for name in inspect.signature(PRESETS[preset]).parameters if name != "student"]
     for option in options:
         if option not in known:
@@ -277,4 +283,4 @@ def preset_objectives(preset: str, student: Any, **options: Any) -> Objectives:
     return PRESETS[preset](ModelShape.of(student), **options)
 
 
-__all__ = ["PRESETS", "PROGRESSIVE", "preset_objectives"]
+__all__ = ["DUALTRAIN", "PRESETS", "PRESET_NAMES", "PROGRESSIVE", "preset_objectives"]

@@ -21,9 +21,10 @@ from .arguments import DistillationArguments
 from .cache import TeacherCache, check_cacheable, row_digests
 from .checks import check_labels, check_vocabularies, teacher_warning
 from .collation import TeacherColumns
+from .dual_training import DualTrainModel
 from .layouts import ModelShape
 from .outputs import logits_fields
-from .presets import preset_objectives
+from .presets import DUALTRAIN, preset_objectives
 from .progressive import is_open, layer_of_parameters, learning_rate_factors, phase_of
 from .wrapper import DistillationModel, refuse_reentrant
 
@@ -139,8 +140,12 @@ class DistillationTrainer(PlainModelCheckpoints, ResumableTrainer):
 
     # ---- the wrapper ----
 
-    def _wrapped(self, student: nn.Module) -> DistillationModel:
+    def _wrapped(self, student: nn.Module) -> DistillationModel | DualTrainModel:
         args = self.args
+        if args.preset == DUALTRAIN:
+            if not isinstance(self._teacher, nn.Module):
+                raise ValueError(f"`teacher` must be one model in preset dualtrain, got {self._teacher!r}.")
+            return DualTrainModel(student, self._teacher, **(args.preset_options or {}))
         objectives = args.objectives
         if args.preset is not None:
             objectives = preset_objectives(args.preset, student, **(args.preset_options or {}))
@@ -157,7 +162,7 @@ class DistillationTrainer(PlainModelCheckpoints, ResumableTrainer):
         wrapper.teachers.to(args.device)
         return wrapper
 
-    def call_model_init(self, trial: Any = None) -> DistillationModel:
+    def call_model_init(self, trial: Any = None) -> DistillationModel | DualTrainModel:
         """As upstream; what `model_init` makes is the student.
 
         Args:
@@ -166,7 +171,7 @@ class DistillationTrainer(PlainModelCheckpoints, ResumableTrainer):
         return self._wrapped(super().call_model_init(trial))
 
     @property
-    def wrapper(self) -> DistillationModel:
+    def wrapper(self) -> DistillationModel | DualTrainModel:
         """The module that is trained."""
         return self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
 
@@ -336,7 +341,9 @@ class DistillationTrainer(PlainModelCheckpoints, ResumableTrainer):
         with self.accelerator.autocast():
             return self.wrapper.teachers(inputs)
 
-    def _term_scales(self, wrapper: DistillationModel, inputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    def _term_scales(
+        self, wrapper: DistillationModel | DualTrainModel, inputs: Mapping[str, Any]
+    ) -> dict[str, torch.Tensor]:
         """This micro-batch's share of what is counted over the update, times what the mean over them divides by."""
         parts = self.current_gradient_accumulation_steps
         if self.args.average_tokens_across_devices:

@@ -16,7 +16,7 @@ from transformers import (
     DistilBertForMaskedLM,
 )
 
-from hf_ptm_ext.distillation import PRESETS, DistillationArguments, DistillationTrainer
+from hf_ptm_ext.distillation import PRESET_NAMES, DistillationArguments, DistillationTrainer
 
 LENGTHS = (12, 9, 7, 11, 3, 12, 1, 8)
 VOCAB = 40
@@ -25,14 +25,14 @@ CLASSES = 3
 
 def config(layers, hidden=16, heads=4, **fields):
     defaults = {"num_labels": CLASSES, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    # Far from the uniform distributions that a new model gives.
+    defaults |= {"vocab_size": VOCAB, "max_position_embeddings": 16, "initializer_range": 0.3}
     return BertConfig(
         hidden_size=hidden,
         num_hidden_layers=layers,
         num_attention_heads=heads,
         intermediate_size=2 * hidden,
-        max_position_embeddings=16,
-        initializer_range=0.3,  # far from the uniform distributions that a new model gives
-        **{"vocab_size": VOCAB, **defaults, **fields},
+        **{**defaults, **fields},
     )
 
 
@@ -56,6 +56,9 @@ def pair(preset, **fields):
             **sizes, initializer_range=0.3, max_position_embeddings=16, dropout=drop, attention_dropout=drop
         )
         return DistilBertForMaskedLM(small), model(BertForMaskedLM, 1, 4, 24)
+    if preset == "dualtrain":
+        large = {"vocab_size": 60}
+        return model(BertForMaskedLM, 0, 2, 16, **fields), model(BertForMaskedLM, 1, 2, 24, **large)
     if preset in ("tinybert-general", "minilm", "minilm-v2"):
         heads = 2 if preset == "minilm-v2" else 4
         return model(BertModel, 0, 2, 16, heads, **fields), model(BertModel, 1, 4, 24)
@@ -77,11 +80,15 @@ def rows(preset, width=12):
         ids = torch.randint(5, VOCAB, (width,), generator=generator)
         mask = (torch.arange(width) < length).long()
         labels = torch.tensor(number % CLASSES)
-        if preset == "distilbert":
+        if preset in ("distilbert", "dualtrain"):
             labels = torch.full((width,), -100)
             labels[1 : 2 + length // 4] = ids[1 : 2 + length // 4]
         row = {"input_ids": ids * mask, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
         made.append({**row, "labels": labels})
+        if preset == "dualtrain":
+            mixed = {name: value.roll(1, 0) for name, value in made[-1].items() if name != "token_type_ids"}
+            mixed["vocabulary_ids"] = torch.randint(0, 2, (width,), generator=generator)
+            made[-1] |= {f"teacher_{name}": value for name, value in mixed.items()}
     return made
 
 
@@ -107,7 +114,7 @@ def trainer(folder, preset, batch=8, accumulation=1, *, models=None, data=None, 
         "report_to": "none",
         "teacher_check_rows": 0,
     }
-    if preset in PRESETS:
+    if preset in PRESET_NAMES:
         defaults["preset"] = preset
     if preset == "mobilebert":
         defaults["progressive_steps"] = 4

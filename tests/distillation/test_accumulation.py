@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from hf_ptm_ext.distillation import PRESETS
+from hf_ptm_ext.distillation import PRESET_NAMES
 from tests.distillation.pairs import logged, moved, one_update
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", PRESET_NAMES)
 def test_every_preset_moves_the_weights_alike(tmp_path, preset):
     before, whole = one_update(tmp_path / "whole", preset, 8, 1)
     expected = moved(before, whole)

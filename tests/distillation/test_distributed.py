@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hf_ptm_ext.distillation import PRESETS
+from hf_ptm_ext.distillation import PRESET_NAMES
 from tests.distillation.pairs import logged, moved, one_update
 from tests.trainers.test_distributed import launch
 
@@ -27,6 +27,6 @@ def test_an_update_of_two_processes_is_that_of_one(tmp_path, preset):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "preset"), list(enumerate(sorted(set(PRESETS) - set(DEFAULT)))))
+@pytest.mark.parametrize(("number", "preset"), list(enumerate(sorted(set(PRESET_NAMES) - set(DEFAULT)))))
 def test_every_preset_over_two_processes(tmp_path, number, preset):
     assert_two_are_one(tmp_path, preset, 29632 + number)

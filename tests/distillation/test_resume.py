@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, TrainerCallback
 
-from hf_ptm_ext.distillation import PRESETS
+from hf_ptm_ext.distillation import PRESET_NAMES
 from tests.distillation.pairs import pair, rows, trainer
 
 RUN = {
@@ -56,7 +56,7 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path, preset):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", sorted(set(PRESETS) - {"tinybert-intermediate", "mobilebert"}))
+@pytest.mark.parametrize("preset", sorted(set(PRESET_NAMES) - {"tinybert-intermediate", "mobilebert"}))
 def test_every_preset_resumes_exactly(tmp_path, preset):
     assert_resumes(tmp_path, preset)
 
