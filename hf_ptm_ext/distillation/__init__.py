@@ -7,6 +7,7 @@ from .layouts import Layout
 from .presets import PRESET_NAMES, PRESETS, preset_objectives
 from .registry import OBJECTIVES, build_terms
 from .teachers import Teachers
+from .theseus import TheseusArguments, TheseusModel, TheseusTrainer, make_successor
 from .tinybert import rectify_classifier_input
 from .trainer import DistillationTrainer
 from .wrapper import DistillationModel
@@ -22,7 +23,11 @@ __all__ = [
     "DualTrainModel",
     "Layout",
     "Teachers",
+    "TheseusArguments",
+    "TheseusModel",
+    "TheseusTrainer",
     "build_terms",
+    "make_successor",
     "preset_objectives",
     "rectify_classifier_input",
 ]

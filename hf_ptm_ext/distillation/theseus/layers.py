@@ -1,0 +1,137 @@
+"""The list of an encoder's layers, wherever its class keeps it, and a shorter copy of the encoder."""
+
+import copy
+from typing import Any
+
+from torch import nn
+
+from ..layouts import CUSTOM_LAYOUT, LAYOUTS, base_model, layout_of
+
+# Config fields with one entry a layer.
+PER_LAYER = ("layer_types", "fusion_layer_types")
+# Model type -> how many leading outputs of a layer are the leading inputs of the next (1 for all others).
+STREAMS = {"ernie_thu": 2, "xlnet": 2}
+
+
+def find_layers(model: nn.Module) -> nn.ModuleList:
+    """The list of an encoder's layers.
+
+    Args:
+        model: an encoder, with a head or without, of any class: one that `hf_ptm_ext.distillation` knows, that says
+            where they are by `_distill_qkv`, or that has exactly one list of `num_hidden_layers` modules.
+
+    Returns:
+        The list itself.
+
+    Raises:
+        TypeError: no model of transformers.
+        ValueError: no such list or several, or layers that cannot be replaced one by one.
+
+    Example:
+        >>> from transformers import DistilBertConfig, DistilBertModel
+        >>> tiny = DistilBertConfig(vocab_size=9, dim=8, n_layers=3, n_heads=2, hidden_dim=8)
+        >>> len(find_layers(DistilBertModel(tiny)))
+        3
+    """
+    if not isinstance(model, nn.Module) or not hasattr(model, "config"):
+        raise TypeError(f"`predecessor` must be a model of transformers, got {type(model).__name__}.")
+    name = type(model).__name__
+    if hasattr(model, "peft_config"):
+        raise ValueError(f"`predecessor` is a {name} with adapters of PEFT: merge them first (`merge_and_unload`).")
+    config: Any = model.config
+    _refuse_unequal_layers(name, config)
+    base = base_model(model)
+    if config.model_type in LAYOUTS or any(hasattr(type(each), CUSTOM_LAYOUT) for each in (model, base)):
+        return base.get_submodule(layout_of(model).layers)
+    number = getattr(config, "num_hidden_layers", None)
+    lists = {path: each for path, each in base.named_modules() if isinstance(each, nn.ModuleList)}
+    found = {path: each for path, each in lists.items() if len(each) == number}
+    if len(found) != 1:
+        raise ValueError(
+            f"`predecessor`: {name} must have one list of `num_hidden_layers` = {number} layers, got "
+            f"{sorted(found) or f'none (its lists: {sorted(lists)})'}. Give the class an attribute `{CUSTOM_LAYOUT}` "
+            "whose first entry is the path of the list from the base model."
+        )
+    return next(iter(found.values()))
+
+
+def _refuse_unequal_layers(name: str, config: Any) -> None:
+    kinds = set(getattr(config, "layer_types", None) or ())
+    reason = None
+    if config.model_type == "albert":
+        reason = "all its layers are one"
+    elif len(kinds) > 1:
+        reason = f"its layers attend in several ways ({', '.join(sorted(kinds))})"
+    elif config.model_type == "zen" and config.num_hidden_word_layers:
+        reason = "each of its layers reads the n-grams of its own depth (`num_hidden_word_layers`)"
+    elif getattr(config, "conv_kernel_size", 0) and config.model_type.startswith("deberta"):
+        reason = "a convolution follows its first layer (`conv_kernel_size`)"
+    if reason is not None:
+        raise ValueError(
+            f"`predecessor` must be a stack of layers any of which can take another's place; in {name} {reason}."
+        )
+
+
+def make_successor(predecessor: nn.Module, layers: int) -> nn.Module:
+    """Copy a model with its first layers only, as the reference initialises a successor.
+
+    Args:
+        predecessor: the model; it is not changed.
+        layers: how many layers are kept.
+
+    Returns:
+        A model of the same class with `num_hidden_layers` = `layers`, sharing nothing with the predecessor.
+
+    Raises:
+        TypeError: as `find_layers`.
+        ValueError: as `find_layers`, or a number of layers that does not divide the predecessor's.
+
+    Example:
+        >>> from transformers import BertConfig, BertModel
+        >>> tiny = BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=4, num_attention_heads=2)
+        >>> make_successor(BertModel(tiny), 2).config.num_hidden_layers
+        2
+    """
+    kept = find_layers(predecessor)
+    check_division(len(kept), layers)
+    # Everything but the other layers: `deepcopy` takes what `memo` has already.
+    memo: dict[int, Any] = {}
+    shorter = nn.ModuleList(copy.deepcopy(layer, memo) for layer in kept[:layers])
+    memo[id(kept)] = shorter
+    successor = copy.deepcopy(predecessor, memo)
+    config = successor.config
+    for name in PER_LAYER:
+        kinds = getattr(config, name, None)
+        if isinstance(kinds, list | tuple) and len(kinds) == len(kept):
+            setattr(config, name, list(kinds[:layers]))
+    config.num_hidden_layers = layers
+    return successor
+
+
+def check_division(layers: int, modules: int) -> int:
+    """Refuse a successor whose modules stand for unequal numbers of layers.
+
+    Args:
+        layers: of the predecessor.
+        modules: layers of the successor.
+
+    Returns:
+        Layers of the predecessor that one of the successor replaces.
+
+    Raises:
+        ValueError: `modules` does not divide `layers`.
+
+    Example:
+        >>> check_division(12, 4)
+        3
+    """
+    if not 0 < modules <= layers or layers % modules:
+        divisors = [number for number in range(1, layers + 1) if layers % number == 0]
+        raise ValueError(
+            f"`successor_layers` must divide the predecessor's {layers} layers, got {modules!r}; possible: "
+            f"{', '.join(map(str, divisors))}."
+        )
+    return layers // modules
+
+
+__all__ = ["PER_LAYER", "STREAMS", "check_division", "find_layers", "make_successor"]
