@@ -350,6 +350,17 @@ SYSTEMS = (
         "https://arxiv.org/abs/1904.09482",
         "any classifier",
     ),
+    System(
+        name="BERT-of-Theseus",
+        family=None,
+        models=(),
+        collators=(),
+        objectives=(),
+        trainers=("hf_ptm_ext.distillation.TheseusTrainer",),
+        paper="BERT-of-Theseus: Compressing BERT by Progressive Module Replacing",
+        link="https://arxiv.org/abs/2002.02925",
+        trains="any encoder",
+    ),
 )
 
 HEADER = ("System", "Family", "Collators", "Loss terms", "Trainers", "Paper", "Status")

@@ -253,9 +253,9 @@ def predecessor_warning(model: TheseusModel, batches: Iterable[dict[str, Any]]) 
     if found is None or found[0] > min(found[1] + found[2], 1.0) or found[0] >= 0.999:
         return None
     return (
-        f"The predecessor is near chance: its accuracy on {sum(map(len, predicted))} labels is {found[0]:.3f}, the most "
-        f"frequent one has {found[1]:.3f} of them. Was it fine-tuned on this task, with these label numbers? Its head "
-        "stays as it is. (`predecessor_check_rows=0` switches this check off.)"
+        f"The predecessor is near chance: its accuracy on {sum(map(len, predicted))} labels is {found[0]:.3f}, "
+        f"the most frequent one has {found[1]:.3f} of them. Was it fine-tuned on this task, with these label numbers? "
+        "Its head stays as it is. (`predecessor_check_rows=0` switches this check off.)"
     )
 
 
