@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hf_ptm_ext.cli.adapt_arguments import parse as parse_adapters
 from hf_ptm_ext.cli.finetune_arguments import parse as parse_by_seeds
 from hf_ptm_ext.cli.pretrain_arguments import parse
 from hf_ptm_ext.cli.seq2seq_arguments import parse as parse_finetuning
@@ -45,6 +46,11 @@ def test_fine_tuning_commands_parse(command):
 @pytest.mark.parametrize("command", commands("finetune"))
 def test_fine_tuning_by_seeds_commands_parse(command):
     assert parse_by_seeds(shlex.split(command))
+
+
+@pytest.mark.parametrize("command", commands("adapt"))
+def test_commands_for_adapters_parse(command):
+    assert parse_adapters(shlex.split(command))
 
 
 def test_scripts_named_in_the_readme_exist():

@@ -11,6 +11,17 @@ from .tuner import HoulsbyModel, PfeifferModel
 METHODS = {"houlsby": (HoulsbyConfig, HoulsbyModel), "pfeiffer": (PfeifferConfig, PfeifferModel)}
 # PEFT has no LayerNorm tuning for BERT.
 LAYER_NORMS = {"bert": ["LayerNorm"]}
+# Encoders of upstream for which PEFT has no targets of LoRA.
+QUERY_AND_VALUE = {
+    "albert": ["query", "value"],
+    "camembert": ["query", "value"],
+    "distilbert": ["q_lin", "v_lin"],
+    "mpnet": ["attn.q", "attn.v"],
+}
+ADDED = {
+    "TRANSFORMERS_MODELS_TO_LNTUNING_TARGET_MODULES_MAPPING": LAYER_NORMS,
+    "TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING": QUERY_AND_VALUE,
+}
 _TABLES = ("TARGET_MODULES_MAPPING", "FEEDFORWARD_MODULES_MAPPING")
 
 
@@ -41,9 +52,8 @@ def add_default_targets() -> None:
     for table_name, table in vars(peft.utils.constants).items():
         if not table_name.endswith(_TABLES):
             continue
-        if table_name == "TRANSFORMERS_MODELS_TO_LNTUNING_TARGET_MODULES_MAPPING":
-            for model_type, targets in LAYER_NORMS.items():
-                table.setdefault(model_type, targets)
+        for model_type, targets in ADDED.get(table_name, {}).items():
+            table.setdefault(model_type, targets)
         for like, families in (("bert", BERT_LIKE), ("bart", BART_LIKE)):
             if like in table:
                 for family in families:

@@ -283,6 +283,9 @@ def write_results(
     args: SeededArguments,
     introduction: str,
     training: Mapping[str, Any] | None = None,
+    *,
+    writer: Callable[..., Any] = write_model_card,
+    family: str | None = None,
     **card: Any,
 ) -> None:
     """Write `results.json` and the model card, and push the folder if asked.
@@ -294,7 +297,9 @@ def write_results(
         args: how it was trained.
         introduction: a sentence on the task.
         training: further options for the card.
-        card: fields of `write_model_card`.
+        writer: what writes the card (default `write_model_card`).
+        family: `model_type` of the model (default: the one in the folder).
+        card: further fields of the writer.
     """
     if args.process_index != 0:
         return
@@ -302,9 +307,9 @@ def write_results(
     means = {variant: {name: scores[name]["mean"] for name in shown} for variant, scores in results["summary"].items()}
     first = next(iter(means))
     others = {f"{name} ({variant})": value for variant in list(means)[1:] for name, value in means[variant].items()}
-    write_model_card(
+    writer(
         output,
-        family=AutoConfig.from_pretrained(output).model_type,
+        family=family or AutoConfig.from_pretrained(output).model_type,
         metrics=means[first],
         baselines={name: results["majority"][name] for name in shown} | others,
         training={
@@ -345,7 +350,9 @@ def push_folder(output: Path, args: SeededArguments) -> None:
     )
 
 
-def print_results(results: Mapping[str, Any], shown: Sequence[str], split: str, output: Path) -> None:
+def print_results(
+    results: Mapping[str, Any], shown: Sequence[str], split: str, output: Path, hint: str | None = None
+) -> None:
     """Print mean and spread of each variant beside the majority class.
 
     Args:
@@ -353,11 +360,12 @@ def print_results(results: Mapping[str, Any], shown: Sequence[str], split: str, 
         shown: which scores.
         split: their split.
         output: the folder.
+        hint: what to do next (default: verify the folder).
     """
     seeds = len({run["seed"] for run in results["runs"]})
     print(f"\n{split}, in percent, mean and standard deviation of {seeds} seed{'s' * (seeds > 1)}")
     print(text_table(["", *shown], result_rows(results, shown)))
-    print(f"\nSaved to {output}. Check that it loads anywhere: hf-ptm-ext verify {output}")
+    print(f"\n{hint or f'Saved to {output}. Check that it loads anywhere: hf-ptm-ext verify {output}'}")
 
 
 def options_of(*groups: Any) -> dict[str, Any]:

@@ -1,0 +1,290 @@
+"""`hf-ptm-ext adapt`: train adapters on an encoder, by seeds, with other methods and full fine-tuning beside them."""
+
+import statistics
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, TrainerCallback
+
+from ..hub.adapter_card import write_adapter_card
+from ..hub.model_card import check_card_fields
+from ..trainers import ResumableTrainer
+from .adapt_arguments import BOTTLENECKS, FULL, LORA, AdaptArguments, AdapterArguments, parse
+from .checkpoint_names import check_names
+from .finetune_arguments import FinetuneModelArguments, KnowledgeGraphArguments, TaskDataArguments
+from .finetune_models import Encoder
+from .finetune_rows import Rows
+from .finetune_tasks import read_splits
+from .runs import configure_logging
+from .seeded_runs import (
+    SeededJob,
+    digest_of,
+    options_of,
+    print_results,
+    run_seeds,
+    summary,
+    write_lines,
+    write_results,
+)
+from .tables import text_table
+
+# End of a model's class -> PEFT's name of the task. PEFT's wrapper for question answering drops `token_type_ids`, so
+# that task goes without a name: heads are found all the same.
+TASK_TYPES = {"SequenceClassification": "SEQ_CLS", "TokenClassification": "TOKEN_CLS"}
+COSTS = ("trained_parameters", "trained_share", "step_seconds", "peak_memory_mb")
+
+
+class Costs(TrainerCallback):
+    """Remembers what a run trains and how long each update takes.
+
+    Args:
+        model: as it is before training.
+    """
+
+    def __init__(self, model: torch.nn.Module):
+        sizes = [(value.numel(), value.requires_grad) for value in model.parameters()]
+        self.trained = sum(size for size, trained in sizes if trained)
+        self.total = sum(size for size, _ in sizes)
+        self.seconds: list[float] = []
+        self._start = 0.0
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Start the clock."""
+        self._start = self._now()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Stop it."""
+        self.seconds.append(self._now() - self._start)
+
+    def measured(self) -> dict[str, float]:
+        """The numbers of `COSTS`: median time of an update (0 if none was made), the GPU's peak (0 without one)."""
+        seconds = statistics.median(self.seconds) if self.seconds else 0.0
+        peak = torch.cuda.max_memory_allocated() / 2**20 if torch.cuda.is_available() else 0.0
+        return dict(zip(COSTS, (self.trained, self.trained / self.total, seconds, peak), strict=True))
+
+    @staticmethod
+    def _now() -> float:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+
+def run(arguments: list[str]) -> int:
+    """Run the job.
+
+    Args:
+        arguments: the command line after `adapt`.
+
+    Returns:
+        0.
+
+    Raises:
+        ValueError: arguments or data are wrong; the message says which and what to do.
+    """
+    adapt(*parse(arguments))
+    return 0
+
+
+def adapted_model(model: Any, method: str, head: str, adapter_args: AdapterArguments) -> Any:
+    """A model in which a method's parameters are trained.
+
+    Args:
+        model: with the head of the task.
+        method: one of `adapt_arguments.METHODS`.
+        head: end of the model's class, such as `"SequenceClassification"`.
+        adapter_args: options of the method.
+
+    Returns:
+        The model itself for `"full"`, PEFT's around it otherwise.
+
+    Raises:
+        ValueError: see the configurations.
+    """
+    from peft import LoraConfig, get_peft_model
+
+    from ..adapters import HoulsbyConfig, PfeifferConfig
+    from ..adapters.trained_whole import new_parts
+
+    if method == FULL:
+        return model
+    task_type = TASK_TYPES.get(head)
+    if method == LORA:
+        rank = adapter_args.lora_r
+        config: Any = LoraConfig(
+            r=rank, lora_alpha=2 * rank, task_type=task_type, modules_to_save=new_parts(model) or None
+        )
+        return get_peft_model(model, config)
+    chosen = {
+        "non_linearity": adapter_args.non_linearity,
+        "train_layer_norms": adapter_args.train_layer_norms,
+    }
+    return get_peft_model(
+        model,
+        dict(zip(BOTTLENECKS, (HoulsbyConfig, PfeifferConfig), strict=True))[method](
+            task_type=task_type,
+            reduction_factor=adapter_args.reduction_factor,
+            bottleneck_size=adapter_args.bottleneck_size,
+            init_weights=adapter_args.init_weights,
+            leave_out=adapter_args.leave_out,
+            **{name: value for name, value in chosen.items() if value is not None},
+        ),
+    )
+
+
+def adapt(
+    model_args: FinetuneModelArguments,
+    data_args: TaskDataArguments,
+    adapter_args: AdapterArguments,
+    training_args: AdaptArguments,
+) -> dict[str, Any]:
+    """Train and measure by seeds; save the first seed's adapter of the first method, its card and all results.
+
+    Args:
+        model_args: which model, see `adapt_arguments` for all four.
+        data_args: the task and its data.
+        adapter_args: what is trained.
+        training_args: how it is trained.
+
+    Returns:
+        `runs` (one entry a seed and method), `summary` (method -> metric -> mean and standard deviation, `COSTS`
+        among the metrics), `majority` and `labels`.
+
+    Raises:
+        ValueError: data and model do not fit each other, or the output folder has files.
+    """
+    from ..adapters import AdapterTrainer
+
+    check_names(model_args)
+    examples, task = read_splits(data_args)
+    check_card_fields(data_args.language, model_args.license or "unknown", pipeline_tag=task.pipeline_tag)
+    configure_logging(training_args)
+    evaluated = tuple(split for split in ("validation", "test") if split in examples)
+    encoder = Encoder(task, model_args, KnowledgeGraphArguments())
+    encoded: dict[str, Rows] = {}
+
+    def rows(split: str) -> Rows:
+        if split not in encoded:
+            encoded[split] = task.encode(examples[split], encoder.tokenizer, data_args.max_seq_length)
+        return encoded[split]
+
+    def build(method: str, args: AdaptArguments) -> tuple[ResumableTrainer, Any]:
+        validation = rows("validation") if args.eval_strategy != "no" else None
+        args.label_names = ["labels"]  # upstream takes the heads' own names, which differ
+        if method == FULL:
+            args.learning_rate = adapter_args.full_learning_rate
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+
+        def metrics(evaluation: Any) -> dict[str, float]:
+            return task.scores(evaluation.predictions, examples["validation"], validation)
+
+        model = adapted_model(encoder.model(), method, task.head, adapter_args)
+        trainer = (ResumableTrainer if method == FULL else AdapterTrainer)(
+            model=model,
+            args=args,
+            train_dataset=rows("train").inputs,
+            eval_dataset=None if validation is None else validation.inputs,
+            data_collator=task.collator(encoder.tokenizer),
+            processing_class=encoder.tokenizer,
+            compute_loss_func=partial(task.loss, label_smoothing=args.label_smoothing_factor),
+            compute_metrics=None if validation is None else metrics,
+            preprocess_logits_for_metrics=task.reduce_logits,
+            callbacks=[Costs(model)],
+        )
+        return trainer, task.saved(encoder.tokenizer)
+
+    def score(trainer: ResumableTrainer, method: str, split: str) -> dict[str, float]:
+        counter = next(one for one in trainer.callback_handler.callbacks if isinstance(one, Costs))
+        spent = counter.measured()  # before the evaluation, which has a peak of its own
+        trainer.compute_metrics = None  # that of the validation data
+        found = rows(split)
+        predictions = trainer.predict(found.inputs).predictions
+        kept = (method, trainer.args.seed) == (adapter_args.methods[0], training_args.seeds[0])
+        if kept and trainer.is_world_process_zero():
+            file = Path(training_args.output_dir) / f"predictions_{split}.jsonl"
+            write_lines(file, task.records(predictions, examples[split], found))
+        return {**task.scores(predictions, examples[split], found), **spent}
+
+    options = {"data": digest_of(examples), **options_of(model_args, data_args, adapter_args)}
+    job = SeededJob(tuple(adapter_args.methods), evaluated, build, score, options)
+    results: dict[str, Any] = {"runs": run_seeds(job, training_args), "labels": list(task.labels)}
+    results["majority"] = task.majority(examples["train"], examples[evaluated[-1]])
+    results["simple_baseline"] = task.simple
+    results["summary"] = summary(results["runs"], evaluated[-1])
+    finish(task, model_args, data_args, adapter_args, training_args, examples, results)
+    if training_args.process_index == 0:
+        output = Path(training_args.output_dir)
+        hint = f"Saved to {output}; its README.md says how to load it."
+        print_results(results, task.shown, evaluated[-1], output, hint)
+        print(text_table(["", "trained", "of all", "ms an update", "to the last", "peak MB"], cost_rows(results)))
+    return results
+
+
+def cost_rows(results: dict[str, Any]) -> list[list[str]]:
+    """What each method trained and took, means over seeds; the last one's step time is the measure.
+
+    Args:
+        results: with `summary`.
+
+    Returns:
+        Rows of text.
+    """
+    means = {method: {name: scores[name]["mean"] for name in COSTS} for method, scores in results["summary"].items()}
+    last = list(means.values())[-1]["step_seconds"]
+    return [
+        [
+            method,
+            f"{mean['trained_parameters']:,.0f}",
+            f"{100 * mean['trained_share']:.2f} %",
+            f"{1e3 * mean['step_seconds']:.1f}",
+            f"{mean['step_seconds'] / last:.2f}" if last else "-",
+            f"{mean['peak_memory_mb']:.0f}" if mean["peak_memory_mb"] else "-",
+        ]
+        for method, mean in means.items()
+    ]
+
+
+def finish(
+    task: Any,
+    model_args: FinetuneModelArguments,
+    data_args: TaskDataArguments,
+    adapter_args: AdapterArguments,
+    training_args: AdaptArguments,
+    examples: dict[str, list[Any]],
+    results: dict[str, Any],
+) -> None:
+    """Write the results and the adapter's card."""
+    base = AutoConfig.from_pretrained(
+        model_args.model_name_or_path,
+        revision=model_args.model_revision,
+        trust_remote_code=model_args.trust_remote_code,
+    )
+    spent = {
+        row[0]: f"{row[1]} weights ({row[2]}), {row[4]} of the last one's step time" for row in cost_rows(results)
+    }
+    write_results(
+        Path(training_args.output_dir),
+        results,
+        task.shown,
+        training_args,
+        f"A {adapter_args.methods[0]} adapter, trained for {task.kind}.",
+        {"max_seq_length": data_args.max_seq_length, **spent},
+        writer=write_adapter_card,
+        family=base.model_type,
+        data={
+            "name": data_args.dataset_name or ", ".join(Path(file).name for file in data_args.train_file or ()),
+            "license": data_args.data_license or "unknown",
+            "examples": {split: len(ones) for split, ones in examples.items()},
+        },
+        language=data_args.language,
+        license=model_args.license or "unknown",
+        auto_class=f"AutoModelFor{task.head}",
+        pipeline_tag=task.pipeline_tag,
+        labels=list(task.labels),
+    )
+
+
+__all__ = ["adapt", "adapted_model", "run"]
