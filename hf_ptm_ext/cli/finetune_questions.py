@@ -121,9 +121,10 @@ class QuestionAnsweringTask:
             windows=[{name: row[name] for name in PLACES} for row in rows],
         )
 
-    def collator(self, tokenizer: Any) -> Any:
+    @staticmethod
+    def collator(tokenizer: Any) -> Any:
         """What pads."""
-        return SpanLabels(tokenizer, self.data.max_seq_length)
+        return SpanLabels(tokenizer)
 
     @staticmethod
     def reduce_logits(logits: Any, labels: Any) -> Any:
@@ -200,12 +201,10 @@ class SpanLabels:
 
     Args:
         tokenizer: the tokenizer.
-        max_length: width of all batches where padding goes to the left, so that predictions stay where they are.
     """
 
-    def __init__(self, tokenizer: Any, max_length: int):
-        fixed = {"padding": "max_length", "max_length": max_length} if tokenizer.padding_side == "left" else {}
-        self.pad = DataCollatorForQuestionAnswering(tokenizer, **fixed)
+    def __init__(self, tokenizer: Any):
+        self.pad = DataCollatorForQuestionAnswering(tokenizer)
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
         """Make a batch.

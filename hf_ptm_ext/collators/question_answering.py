@@ -159,7 +159,9 @@ def answer_positions(window: Window, span: tuple[int, int] | None, length: int) 
 
 @dataclass
 class DataCollatorForQuestionAnswering:
-    """Pads windows of `SquadFeatures`; positions of answers move along where padding goes to the left.
+    """Pads windows of `SquadFeatures`, on the right whichever side the tokenizer pads.
+
+    So a token's place, and its absolute position, do not depend on the batch.
 
     Columns that no model takes (`example_id`, `offset_mapping`, `null_index`) are left out.
 
@@ -172,11 +174,12 @@ class DataCollatorForQuestionAnswering:
     Example:
         >>> from transformers import BertTokenizer
         >>> words = "[PAD] [UNK] [CLS] [SEP] [MASK] a b".split()
-        >>> tokenizer = BertTokenizer({word: number for number, word in enumerate(words)}, padding_side="left")
+        >>> tokenizer = BertTokenizer({word: number for number, word in enumerate(words)})
         >>> rows = [{"input_ids": [5], "start_positions": 0, "end_positions": 0},
         ...         {"input_ids": [5, 6], "start_positions": 0, "end_positions": 1}]
-        >>> DataCollatorForQuestionAnswering(tokenizer)(rows)["start_positions"].tolist()
-        [1, 0]
+        >>> batch = DataCollatorForQuestionAnswering(tokenizer)(rows)
+        >>> batch["input_ids"].tolist(), batch["end_positions"].tolist()
+        ([[5, 0], [5, 6]], [0, 1])
     """
 
     tokenizer: Any
@@ -200,15 +203,13 @@ class DataCollatorForQuestionAnswering:
                 padding=self.padding,
                 max_length=self.max_length,
                 pad_to_multiple_of=self.pad_to_multiple_of,
+                padding_side="right",
                 return_tensors="pt",
             )
         )
-        width = batch["input_ids"].shape[1]
-        left = self.tokenizer.padding_side == "left"
         for name in POSITIONS:
             if all(name in row for row in rows):
-                shifts = [width - len(row["input_ids"]) if left else 0 for row in rows]
-                batch[name] = torch.tensor([row[name] + shift for row, shift in zip(rows, shifts, strict=True)])
+                batch[name] = torch.tensor([row[name] for row in rows])
         return batch
 
 

@@ -5,9 +5,25 @@ import shutil
 from pathlib import Path
 
 from ..json_files import read_json
-from ..pipelines.windows_question_answering import __file__ as _BESIDE
 
+PIPELINES = Path(__file__).resolve().parents[1] / "pipelines"
 ENTRY = "pipeline_question_answering"
+
+
+def pipeline_files() -> list[Path]:
+    """The files of the question-answering pipeline that a checkpoint carries.
+
+    Returns:
+        Paths inside the package, sorted by name.
+
+    Example:
+        >>> [path.name for path in pipeline_files()][0]
+        'pipeline_question_answering.py'
+    """
+    from transformers.dynamic_module_utils import get_relative_import_files
+
+    entry = PIPELINES / f"{ENTRY}.py"
+    return sorted({entry, *map(Path, get_relative_import_files(entry))})
 
 
 def add_question_answering_pipeline(folder: str | Path) -> list[str]:
@@ -32,12 +48,9 @@ def add_question_answering_pipeline(folder: str | Path) -> list[str]:
         ...     add_question_answering_pipeline(folder)[0]
         'pipeline_question_answering.py'
     """
-    from transformers.dynamic_module_utils import get_relative_import_files
-
     folder = Path(folder)
     config = read_json(folder / "config.json")
-    entry = Path(_BESIDE).with_name(f"{ENTRY}.py")
-    files = sorted({entry, *map(Path, get_relative_import_files(entry))})
+    files = pipeline_files()
     for file in files:
         shutil.copyfile(file, folder / file.name)
     config["custom_pipelines"] = {
@@ -53,4 +66,4 @@ def add_question_answering_pipeline(folder: str | Path) -> list[str]:
     return [file.name for file in files]
 
 
-__all__ = ["add_question_answering_pipeline"]
+__all__ = ["add_question_answering_pipeline", "pipeline_files"]

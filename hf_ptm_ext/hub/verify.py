@@ -25,6 +25,7 @@ from typing import Any
 
 from . import fresh_process
 from .export import code_files, families, read_config
+from .pipelines import pipeline_files
 from .static_checks import pipeline_code, reads_code, static_problems
 
 # Auto classes whose entries are no models.
@@ -207,11 +208,8 @@ def _fetch(source: str, trust_remote_code: bool, revision: str | None) -> tuple[
 
 def _remarks(code: Mapping[str, str]) -> dict[str, str]:
     """How each code file stands to the installed package."""
-    installed = {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for family in families()
-        for path in code_files(family)
-    }
+    paths = [*pipeline_files(), *(path for family in families() for path in code_files(family))]
+    installed = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
     remarks = {}
     for name, digest in code.items():
         if name == CUSTOM_GENERATE and digest in installed.values():  # a copy of the family's own search

@@ -175,21 +175,18 @@ class ExtractiveQuestionAnsweringPipeline(ChunkPipeline):
         sizes = [len(row["input_ids"]) for row in rows]
         if width is None and len(rows) == 1:  # also for tokenizers without a padding token
             batch = {name: torch.tensor([values]) for name, values in rows[0].items()}
-            width = sizes[0]
         else:
             padding = {"padding": True} if width is None else {"padding": "max_length", "max_length": width}
-            batch = dict(self.tokenizer.pad(rows, return_tensors="pt", **padding))
-            width = batch["input_ids"].shape[1]
+            # On the right, wherever the tokenizer pads: absolute positions do not depend on the batch then.
+            batch = dict(self.tokenizer.pad(rows, return_tensors="pt", padding_side="right", **padding))
         taken = inspect.signature(self.model.forward).parameters
         inputs = {name: values.to(self.device) for name, values in batch.items() if name in taken}
         if "use_cache" in taken:
             inputs["use_cache"] = False
         output = self.model(**inputs, return_dict=True)
         logits = torch.stack([output["start_logits"], output["end_logits"]], dim=1).float().cpu().numpy()
-        left = self.tokenizer.padding_side == "left"
-        places = [slice(width - size, width) if left else slice(size) for size in sizes]
         # Tuples: upstream would give single arrays a batch dimension.
-        return [(row[0, place], row[1, place]) for row, place in zip(logits, places, strict=True)]
+        return [(row[0, :size], row[1, :size]) for row, size in zip(logits, sizes, strict=True)]
 
     def postprocess(
         self,

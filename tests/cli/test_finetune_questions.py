@@ -215,6 +215,20 @@ def test_an_encoder_decoder_reads_too(data, tmp_path):
     assert answer(question="where does anna live ?", context="anna lives in bern .")["answer"]
 
 
+def test_knowledge_is_read_and_never_answered(data, tmp_path):
+    (tmp_path / "places.spo").write_text("bern\tis\tlima\nrome\tis\tcairo\n", encoding="utf-8")
+    file = data / "test.jsonl"
+    options = {"kg": tmp_path / "places.spo", "save_strategy": "no"}
+    results = finetune(tmp_path / "out", data / "bert", file, file, **options)
+    assert [run["variant"] for run in results["runs"]] == ["with kg", "kg=None"]
+    assert results["knowledge"]["test"]["branches_per_row"] > 0
+    rows = lines_of(file)
+    for row, one in zip(rows, lines_of(tmp_path / "out" / "predictions_test.jsonl"), strict=True):
+        assert all(answer["text"] in row["context"] for answer in one["n_best"])
+    found = json.loads(run_script(USE.format(folder=str(tmp_path / "out"), file=str(file))).splitlines()[-1])
+    assert all(text in row["context"] for text, row in zip(found, rows, strict=True))
+
+
 def test_windows_are_counted_as_one_update(data):
     """The loss of an update is the mean over its windows, however they fall into micro-batches."""
     tokenizer = AutoTokenizer.from_pretrained(data / "bert")
@@ -223,7 +237,7 @@ def test_windows_are_counted_as_one_update(data):
     examples = list(read_question_examples(data / "train.jsonl"))[:6]
     task = QuestionAnsweringTask.of(examples, args)
     rows = task.encode(task.prepare(examples), tokenizer, 96).inputs
-    collate = SpanLabels(tokenizer, 96)
+    collate = SpanLabels(tokenizer)
 
     def loss(part, count=None):
         batch = collate(part)

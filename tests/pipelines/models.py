@@ -33,4 +33,7 @@ def xquad_tokenizer(**options):
 def random_model(vocab_size, seed=0, cls=BertForQuestionAnswering, config=BertConfig, **options):
     """A model with large random weights, so that its logits differ."""
     torch.manual_seed(seed)
-    return cls(config(vocab_size=vocab_size, initializer_range=0.4, **SHAPE, **options)).eval()
+    # XLNet's and BART's sizes have other names, and `SHAPE` does not fit them.
+    sizes = {} if "d_model" in options else SHAPE
+    range_name = "init_std" if hasattr(config(), "init_std") else "initializer_range"
+    return cls(config(vocab_size=vocab_size, **{range_name: 0.4}, **sizes, **options)).eval()

@@ -7,17 +7,27 @@ import pytest
 import torch
 from datasets import Dataset
 from transformers import (
+    AlbertConfig,
+    AlbertForQuestionAnswering,
     AutoTokenizer,
+    BartConfig,
+    BartForQuestionAnswering,
     BertForQuestionAnswering,
     DistilBertConfig,
     DistilBertForQuestionAnswering,
+    ElectraConfig,
+    ElectraForQuestionAnswering,
     PreTrainedTokenizerFast,
     RobertaConfig,
     RobertaForQuestionAnswering,
+    XLNetConfig,
+    XLNetForQuestionAnsweringSimple,
     pipeline,
 )
 
 from hf_ptm_ext import (
+    ErnieThuConfig,
+    ErnieThuForQuestionAnswering,
     ExtractiveQuestionAnsweringPipeline,
     KBertConfig,
     KBertForQuestionAnswering,
@@ -37,6 +47,7 @@ from hf_ptm_ext.hub import add_question_answering_pipeline, verify
 from hf_ptm_ext.hub.static_checks import pipeline_code
 from hf_ptm_ext.pipelines import question_windows
 from tests.hub.checkpoints import run_script
+from tests.hub.loopback_hub import running
 from tests.pipelines.models import FIXTURES, random_model, tokenizer_of, vocabulary, xquad, xquad_tokenizer
 
 ROWS = xquad()
@@ -236,7 +247,22 @@ FAMILIES = {
     "nezha": (NezhaForQuestionAnswering, NezhaConfig),
     "zen": (ZenForQuestionAnswering, ZenConfig),
     "kbert": (KBertForQuestionAnswering, KBertConfig),
+    "ernie_thu": (ErnieThuForQuestionAnswering, ErnieThuConfig),
     "roberta": (RobertaForQuestionAnswering, RobertaConfig),
+    "albert": (AlbertForQuestionAnswering, AlbertConfig),
+    "electra": (ElectraForQuestionAnswering, ElectraConfig),
+    "bart": (BartForQuestionAnswering, BartConfig),
+    "xlnet": (XLNetForQuestionAnsweringSimple, XLNetConfig),
+}
+BART_SIZES = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 4}
+BART_SIZES |= {"decoder_attention_heads": 4, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "pad_token_id": 0}
+OPTIONS = {
+    "zen": {"ngram_vocab_size": 8},
+    "roberta": {"pad_token_id": 0},
+    "albert": {"embedding_size": 32},
+    "electra": {"embedding_size": 32},
+    "bart": {**BART_SIZES, "eos_token_id": 3, "decoder_start_token_id": 3},
+    "xlnet": {"d_model": 32, "n_layer": 1, "n_head": 4, "d_inner": 64, "pad_token_id": 0},
 }
 
 
@@ -253,8 +279,7 @@ def test_every_family_answers_alone_as_in_batches(family, side):
         tokenizer = tokenizer_of(words)
     tokenizer.padding_side = side
     cls, config = FAMILIES[family]
-    options = {"zen": {"ngram_vocab_size": 8}, "roberta": {"pad_token_id": 0}}.get(family, {})
-    model = random_model(len(tokenizer), cls=cls, config=config, **options)
+    model = random_model(len(tokenizer), cls=cls, config=config, **OPTIONS.get(family, {}))
     read = ExtractiveQuestionAnsweringPipeline(model, tokenizer, device=-1)
     examples = [pair(CHINESE), {"question": CHINESE["question"], "context": CHINESE["context"][:30]}]
     alone = [read(example, top_k=3, max_seq_len=96, doc_stride=16) for example in examples]
@@ -342,7 +367,34 @@ def test_a_checkpoint_with_the_pipeline_is_verified(tmp_path):
     random_model(len(tokenizer), cls=SpanBertForQuestionAnswering, config=SpanBertConfig).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     add_question_answering_pipeline(tmp_path)
-    assert verify(tmp_path, trust_remote_code=True).ok
+    assert verify(tmp_path).ok  # all code is the installed package's, so that no trust is needed
+
+
+PUSH = """
+from transformers import pipeline
+from hf_ptm_ext import ExtractiveQuestionAnsweringPipeline as answers
+pipeline("extractive-question-answering", model="{folder}", pipeline_class=answers).push_to_hub("tester/reader")
+"""
+ASK = """
+import json, sys
+from transformers import pipeline
+answer = pipeline(model="tester/reader", trust_remote_code=True, device="cpu")
+example = json.loads({example!r})
+print(json.dumps(answer(example, max_seq_len=96, doc_stride=16)))
+assert "hf_ptm_ext" not in sys.modules
+"""
+
+
+@pytest.mark.slow
+def test_the_pipeline_is_pushed_to_a_hub_and_used_by_its_id(answer, tmp_path):
+    answer.save_pretrained(tmp_path / "reader")
+    with running() as server:
+        environment = server.environment(tmp_path / "home")
+        run_script(PUSH.format(folder=tmp_path / "reader"), hidden=False, **environment)
+        found = json.loads(run_script(ASK.format(example=json.dumps(pair(ENGLISH))), **environment).splitlines()[-1])
+    expected = answer(pair(ENGLISH), **SHORT)
+    assert found.pop("score") == pytest.approx(expected.pop("score"), rel=1e-5)
+    assert found == expected
 
 
 def test_the_installed_class_serves_a_folder_without_trust(answer, tmp_path):

@@ -117,7 +117,7 @@ def test_features_go_through_map_a_loader_and_a_trainer(tmp_path):
     assert all(row["context"][a["start"] : a["end"]] == a["text"] for row in data for a in [answers[row["id"]]])
 
 
-def test_positions_move_with_padding_on_the_left():
+def test_positions_stay_where_they_are_whichever_side_the_tokenizer_pads():
     tokenizer = xquad_tokenizer(padding_side="left")
     windows = SquadFeatures(tokenizer, **SHORT)(columns(ROWS))
     rows = [dict(zip(windows, values, strict=True)) for values in zip(*windows.values(), strict=True)]
