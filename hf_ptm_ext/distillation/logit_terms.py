@@ -9,7 +9,7 @@ from .layouts import ModelShape
 from .terms import Pass, Term
 
 MLM_KD = "mobilebert_mlm_kd"
-KINDS = (*SOFT_LABEL_LOSSES, MLM_KD)
+KINDS = tuple(SOFT_LABEL_LOSSES)
 # Kinds whose value for a single output is a distance; a distribution over one class is always 1.
 KINDS_FOR_REGRESSION = ("logit_mse",)
 

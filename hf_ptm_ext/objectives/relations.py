@@ -24,8 +24,10 @@ from .attention import split_heads
 from .checks import same_heads
 
 REDUCTIONS = ("sequence_mean", "token_mean")
-# Entries of a chunk of scores: 64 MiB in single precision, whatever batch, heads and length are.
-CHUNK_ENTRIES = 2**24
+# Entries of a chunk of scores by kind of device, whatever batch, heads and length are: a processor's cache holds 4 MiB
+# of single precision, other devices want few large kernels (64 MiB).
+CHUNK_ENTRIES = {"cpu": 2**20}
+LARGE_CHUNK_ENTRIES = 2**24
 LETTERS = {"q": "query", "k": "key", "v": "value"}
 
 
@@ -113,7 +115,8 @@ class _RelationDivergence(torch.autograd.Function):
         batch, heads, length, _ = student.shape
         total = student.new_zeros(())
         gradients = [torch.empty_like(student), torch.empty_like(student)] if wanted else []
-        at_once = max(CHUNK_ENTRIES // max(length * length, 1), 1)
+        entries = CHUNK_ENTRIES.get(student.device.type, LARGE_CHUNK_ENTRIES)
+        at_once = max(entries // max(length * length, 1), 1)
         rows_at_once = max(at_once // heads, 1)
         heads_at_once = min(at_once, heads)
         for row in range(0, batch, rows_at_once):
@@ -206,7 +209,7 @@ def minilm_v2_loss(
         A scalar, the weighted sum.
 
     Raises:
-        ValueError: a pair is none of letters q, k, v, or see `relation_loss`.
+        ValueError: a pair is none of letters q, k, v, a projection is missing, or see `relation_loss`.
 
     Example:
         >>> states = {name: torch.ones(1, 3, 8) for name in ("query", "key", "value")}
@@ -217,6 +220,14 @@ def minilm_v2_loss(
     wrong = [pair for pair in weights if len(pair) != 2 or set(pair) - set(LETTERS)]
     if wrong or not weights:
         raise ValueError(f"`relations` must be pairs of the letters q, k and v, such as 'qq', got {wrong or '[]'}.")
+    needed = {LETTERS[letter] for pair in weights for letter in pair}
+    missing = sorted(needed - (student.keys() & teacher.keys()))
+    if missing:
+        raise ValueError(
+            f"`student` and `teacher` must have {', '.join(sorted(needed))}, got {', '.join(sorted(student)) or 'none'} "
+            f"and {', '.join(sorted(teacher)) or 'none'}: no {missing[0]} to compare. Take them with hooks on the "
+            "projections (`hf_ptm_ext.distillation.Capture`)."
+        )
     losses = []
     for pair, weight in weights.items():
         first, second = (LETTERS[letter] for letter in pair)

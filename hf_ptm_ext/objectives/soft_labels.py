@@ -45,11 +45,13 @@ class SoftLabelLoss:
         values: value of each class of each row, of tempered logits.
         reduction: `"batchmean"`: sum over classes, mean over rows; `"mean"`: mean over both; `"sum"`: sum over both.
         t_squared: whether the result is multiplied by the square of the temperature.
+        labelled: whether the target is mixed with labels, at whose positions alone it is taken.
     """
 
     values: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     reduction: str
     t_squared: bool
+    labelled: bool = False
 
 
 SOFT_LABEL_LOSSES = {
@@ -59,8 +61,8 @@ SOFT_LABEL_LOSSES = {
     "textbrewer_ce": SoftLabelLoss(_cross_entropy, "batchmean", False),
     "mtdnn_kl": SoftLabelLoss(_divergence, "batchmean", False),
     "logit_mse": SoftLabelLoss(_squares, "mean", False),
+    "mobilebert_mlm_kd": SoftLabelLoss(_cross_entropy, "batchmean", False, labelled=True),
 }
-MLM_KD = "mobilebert_mlm_kd"
 
 
 def soft_label_loss(
@@ -89,7 +91,7 @@ def soft_label_loss(
         t_squared: whether the result is multiplied by the temperature's square (default: as the reference).
         reduction: `"batchmean"` (sum over classes, mean over rows), `"mean"` or `"sum"` (default: as the reference).
         mask: which rows count, of the logits' leading shape; DistilBERT takes the attention mask, or `labels > -1`.
-        labels: `"mobilebert_mlm_kd"`: original ids, -100 elsewhere.
+        labels: `"mobilebert_mlm_kd"`: original ids, -100 elsewhere. It has no temperature and one reduction.
         ratio: `"mobilebert_mlm_kd"`: share of the label in the target (reference: 0.5).
 
     Returns:
@@ -106,12 +108,23 @@ def soft_label_loss(
         >>> round(soft_label_loss(student, teacher, kind="textbrewer_ce").item(), 4)  # log 2
         0.6931
     """
-    _check(student, teacher, kind, temperature)
-    if kind == MLM_KD:
-        if labels is None:
-            raise ValueError(f"`labels` must be given for `kind` = {MLM_KD!r}: targets are where they are not -100.")
-        return mlm_distillation_loss(student, teacher, labels, ratio=ratio)
+    if kind not in SOFT_LABEL_LOSSES:
+        raise ValueError(f"`kind` must be one of {list(SOFT_LABEL_LOSSES)}, got {kind!r}.")
     loss = SOFT_LABEL_LOSSES[kind]
+    if loss.labelled:
+        if labels is None:
+            raise ValueError(f"`labels` must be given for `kind` = {kind!r}: targets are where they are not -100.")
+        fixed = {"temperature": (temperature, 1.0), "t_squared": (t_squared, None), "reduction": (reduction, None)}
+        for name, (value, default) in fixed.items():
+            if value != default:
+                raise ValueError(f"`{name}` must be {default} for `kind` = {kind!r}, got {value!r}. Leave it out.")
+        if mask is not None and mask.shape != labels.shape:
+            raise ValueError(f"`mask` must have shape {tuple(labels.shape)}, got {tuple(mask.shape)}.")
+        kept = labels if mask is None else labels.masked_fill(~mask.bool(), -100)
+        return mlm_distillation_loss(student, teacher, kept, ratio=ratio)
+    _check_logits(student, teacher)
+    if temperature <= 0:
+        raise ValueError(f"`temperature` must be positive, got {temperature}.")
     reduction = loss.reduction if reduction is None else reduction
     if reduction not in REDUCTIONS:
         raise ValueError(f"`reduction` must be one of {list(REDUCTIONS)}, got {reduction!r}.")
@@ -145,7 +158,7 @@ def mlm_distillation_loss(
         >>> round(mlm_distillation_loss(logits, logits, labels).item(), 3)  # log 4
         1.386
     """
-    _check(student, teacher, MLM_KD, 1.0)
+    _check_logits(student, teacher)
     if not 0 <= ratio <= 1:
         raise ValueError(f"`ratio` must lie between 0 and 1, got {ratio}.")
     if labels.shape != student.shape[:-1]:
@@ -158,17 +171,13 @@ def mlm_distillation_loss(
     return (ratio * hard + (1 - ratio) * soft).sum() / (len(targets) + 1e-5)
 
 
-def _check(student: torch.Tensor, teacher: torch.Tensor, kind: str, temperature: float) -> None:
-    if kind != MLM_KD and kind not in SOFT_LABEL_LOSSES:
-        raise ValueError(f"`kind` must be one of {[*SOFT_LABEL_LOSSES, MLM_KD]}, got {kind!r}.")
+def _check_logits(student: torch.Tensor, teacher: torch.Tensor) -> None:
     if student.shape != teacher.shape:
         raise ValueError(
             f"`student` and `teacher` must have logits of one shape, got {tuple(student.shape)} and "
             f"{tuple(teacher.shape)}. Models of different vocabularies or classes have no logits in common: compare "
             "hidden states or relations instead."
         )
-    if temperature <= 0:
-        raise ValueError(f"`temperature` must be positive, got {temperature}.")
 
 
 def _selected(logits: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from safetensors.torch import load_file
 from torch.nn import functional
 
 from hf_ptm_ext.objectives import (
+    SOFT_LABEL_LOSSES,
     attention_scores,
     cosine_loss,
     feature_map_loss,
@@ -139,6 +141,18 @@ ELSEWHERE = {
 }
 
 
+def test_the_table_has_the_seven_losses():
+    assert set(SOFT_LABEL_LOSSES) == {
+        "hinton_kl",
+        "tinybert_soft_ce",
+        "pkd_kl",
+        "textbrewer_ce",
+        "mtdnn_kl",
+        "logit_mse",
+        "mobilebert_mlm_kd",
+    }
+
+
 def test_every_loss_of_the_golden_is_compared():
     assert set(GOLDEN["losses"]) == set(VALUES) | ELSEWHERE
 
@@ -177,6 +191,14 @@ def naive_relation(student, other, teacher, teacher_other, heads, lengths, reduc
     return sum(total / length for total, length in zip(totals, lengths, strict=True)) / len(lengths)
 
 
+def test_masked_rows_leave_the_labelled_loss():
+    labels = T["mlm.labels"]
+    kept = torch.zeros_like(labels).index_fill_(0, torch.tensor([0]), 1)
+    found = mlm("mobilebert_mlm_kd", kept, labels=labels)
+    expected = mlm_distillation_loss(T["mlm.student_logits"][:1], T["mlm.teacher_logits"][:1], labels[:1])
+    torch.testing.assert_close(found, expected)
+
+
 @settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.integers(1, 7), min_size=1, max_size=4),
@@ -196,12 +218,9 @@ def test_relations_equal_the_formula_whatever_the_chunks(lengths, heads, width, 
     mask = (torch.arange(size[1]) < torch.tensor(lengths)[:, None]).long()
     expected = naive_relation(student, other, teacher, teacher_other, heads, lengths, reduction)
     wanted = torch.autograd.grad(expected, [student] if own else [student, other])
-    before, relations.CHUNK_ENTRIES = relations.CHUNK_ENTRIES, chunk
-    try:
+    with patch.dict(relations.CHUNK_ENTRIES, cpu=chunk):
         found = relation_loss(student, other, teacher, teacher_other, heads, mask, reduction)
         gradients = torch.autograd.grad(3 * found, [student] if own else [student, other])
-    finally:
-        relations.CHUNK_ENTRIES = before
     torch.testing.assert_close(found.double(), expected, atol=1e-6, rtol=1e-5)
     for gradient, formula in zip(gradients, wanted, strict=True):
         torch.testing.assert_close(gradient, 3 * formula.float(), atol=1e-6, rtol=1e-4)
@@ -294,6 +313,13 @@ STATES = {name: torch.ones(1, 3, 8) for name in ("query", "key", "value")}
 ONES = torch.ones(1, 3, 8)
 
 
+def mlm_kd(**options):
+    labels = torch.tensor([[1, -100, 2]])
+    return soft_label_loss(ONES, 2 * ONES, kind="mobilebert_mlm_kd", labels=labels, **options)
+
+
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -303,6 +329,8 @@ ONES = torch.ones(1, 3, 8)
         (lambda: soft_label_loss(ONES, ONES, reduction="none"), "`reduction` must be one of"),
         (lambda: soft_label_loss(ONES, ONES, mask=torch.ones(3)), r"`mask` must have shape \(1, 3\)"),
         (lambda: soft_label_loss(ONES, ONES, kind="mobilebert_mlm_kd"), "`labels` must be given"),
+        (lambda: mlm_kd(temperature=2.0), "`temperature` must be 1.0 for `kind` = 'mobilebert_mlm_kd', got 2.0"),
+        (lambda: mlm_kd(reduction="mean"), "`reduction` must be None"),
         (lambda: mlm_distillation_loss(ONES, ONES, torch.zeros(1, 3).long(), ratio=2), "`ratio` must lie"),
         (lambda: mlm_distillation_loss(ONES, ONES, torch.zeros(3).long()), "`labels` must have shape"),
         (lambda: hidden_mse_loss(ONES, ONES[..., :4]), "need a projection"),
@@ -313,6 +341,7 @@ ONES = torch.ones(1, 3, 8)
         (lambda: mobilebert_attention_loss(ONES, ONES), r"scores `\(batch, heads, seq_len, seq_len\)`"),
         (lambda: tinybert_attention_loss(torch.ones(1, 1, 2, 2), torch.ones(1, 1, 3, 3)), "the same tokens"),
         (lambda: minilm_loss(STATES, STATES, 12, 16), "got 12 and 16.*minilm-v2"),
+        (lambda: minilm_v2_loss({}, STATES, 2), "must have key, query, value, got none and key, query, value"),
         (lambda: minilm_v2_loss(STATES, STATES, 3), "`heads` must divide the width"),
         (lambda: minilm_v2_loss(STATES, STATES, 2, relations=("qx",)), "letters q, k and v"),
         (lambda: relation_loss(ONES, ONES, ONES[:, :2], ONES[:, :2], 2), "of the same tokens"),
