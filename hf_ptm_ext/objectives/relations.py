@@ -223,10 +223,10 @@ def minilm_v2_loss(
     needed = {LETTERS[letter] for pair in weights for letter in pair}
     missing = sorted(needed - (student.keys() & teacher.keys()))
     if missing:
+        given = [", ".join(sorted(each)) or "none" for each in (student, teacher)]
         raise ValueError(
-            f"`student` and `teacher` must have {', '.join(sorted(needed))}, got {', '.join(sorted(student)) or 'none'} "
-            f"and {', '.join(sorted(teacher)) or 'none'}: no {missing[0]} to compare. Take them with hooks on the "
-            "projections (`hf_ptm_ext.distillation.Capture`)."
+            f"`student` and `teacher` must have {', '.join(sorted(needed))}, got {given[0]} and {given[1]}: no "
+            f"{missing[0]} to compare. Take them with hooks (`hf_ptm_ext.distillation.Capture`)."
         )
     losses = []
     for pair, weight in weights.items():

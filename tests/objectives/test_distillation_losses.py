@@ -318,8 +318,6 @@ def mlm_kd(**options):
     return soft_label_loss(ONES, 2 * ONES, kind="mobilebert_mlm_kd", labels=labels, **options)
 
 
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
