@@ -6,6 +6,7 @@ from .dual_training import DualTrainModel
 from .layouts import Layout
 from .presets import PRESET_NAMES, PRESETS, preset_objectives
 from .registry import OBJECTIVES, build_terms
+from .students import StudentReport, make_student
 from .teachers import Teachers
 from .theseus import TheseusArguments, TheseusModel, TheseusTrainer, make_successor
 from .tinybert import rectify_classifier_input
@@ -22,11 +23,13 @@ __all__ = [
     "DistillationTrainer",
     "DualTrainModel",
     "Layout",
+    "StudentReport",
     "Teachers",
     "TheseusArguments",
     "TheseusModel",
     "TheseusTrainer",
     "build_terms",
+    "make_student",
     "make_successor",
     "preset_objectives",
     "rectify_classifier_input",
