@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import nn
+from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
 from .attention_terms import (
     AttentionCrossEntropyTerm,
@@ -142,11 +143,23 @@ def build_terms(
         if teacher is None and name not in WITHOUT_TEACHER:
             raise ValueError(f"Objective {name!r} compares with a `teacher`, got None.")
         terms.append(objective(shape, teacher, **options))  # type: ignore[arg-type]
+        _check_heads(terms[-1], shape, teachers)
     names = [term.name for term in terms]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"`objectives` has {', '.join(twice)} more than once. Give one of each another `name`.")
     return terms
+
+
+def _check_heads(term: Term, student: ModelShape, teachers: Teachers) -> None:
+    """Refuse encoders without a head where a term needs predictions."""
+    sides = [("student", student, term.student_needs), *(("teacher", t, term.teacher_needs) for t in teachers.shapes)]
+    for side, shape, needs in sides:
+        if {"logits", "loss"} & set(needs) and shape.name in MODEL_MAPPING_NAMES.values():
+            raise ValueError(
+                f"`{side}` must have a head for objective {term.name!r}, {shape.name} gives hidden states only. Load "
+                "it as the class of your task, such as AutoModelForSequenceClassification or AutoModelForMaskedLM."
+            )
 
 
 __all__ = ["OBJECTIVES", "as_list", "build_terms", "objective_options", "unknown_name"]

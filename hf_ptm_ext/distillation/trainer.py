@@ -58,6 +58,8 @@ class DistillationTrainer(PlainModelCheckpoints, ResumableTrainer):
     patience, MiniLM's); TinyBERT's and MobileBERT's hidden-state and attention terms are means over padded rows, as in
     their references, and so are exact where the rows of all micro-batches are padded to the same length.
 
+    Under DDP and FSDP every process has the whole teacher; the student and the projections are wrapped or sharded.
+
     Checkpoints hold the student under its own class, which loads with its Auto class, and beside it
     `distill_projections.safetensors` if the objectives have parameters.
 

@@ -30,6 +30,8 @@ class AuxiliaryObjective(nn.Module):
     def __init__(self, model: nn.Module):
         super().__init__()
         self.model = model
+        # Where FSDP cuts.
+        self._no_split_modules = getattr(model, "_no_split_modules", None)
 
     @property
     def config(self) -> Any:

@@ -274,10 +274,15 @@ def test_models_that_do_not_fit_are_refused():
     with pytest.raises(TypeError, match="must be models of transformers, got Linear"):
         DistillationModel(torch.nn.Linear(2, 2), wide, {"labels": 1})
     headless = model(BertModel, 0, 2, 24)
-    with pytest.raises(ValueError, match=r"head that gives logits.* BertModel"):
-        wrapped("soft-labels", (headless, wide))(**batch())
-    with pytest.raises(ValueError, match=r"`teacher` must have a head"):
-        wrapped("soft-labels", (narrow, headless))(**batch())
+    with pytest.raises(ValueError, match=r"`student` must have a head for objective 'label', BertModel"):
+        wrapped("soft-labels", (headless, wide))
+    with pytest.raises(ValueError, match=r"`teacher` must have a head for objective 'soft_label', BertModel"):
+        wrapped("soft-labels", (narrow, headless))
+    spanbert, _ = our_pair()
+    with pytest.raises(ValueError, match=r"`student` must have a head that gives logits.* SpanBertModel"):
+        wrapped("tinybert-prediction", (spanbert.bert, wide))(**batch())
+    with pytest.raises(ValueError, match=r"`teacher` must have a head that gives logits.* SpanBertModel"):
+        wrapped("tinybert-prediction", (narrow, our_pair()[1].bert))(**batch())
 
 
 def test_a_regression_is_distilled_by_distance_or_by_its_labels():
