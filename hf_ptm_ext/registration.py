@@ -61,6 +61,20 @@ FAMILIES = (
         models={"AutoModel": "MassNmtModel", "AutoModelForSeq2SeqLM": "MassNmtForConditionalGeneration"},
     ),
     Family(
+        model_type="k_adapter",
+        config="KAdapterConfig",
+        models={
+            "AutoModel": "KAdapterModel",
+            "AutoModelForSequenceClassification": "KAdapterForSequenceClassification",
+            "AutoModelForTokenClassification": "KAdapterForTokenClassification",
+            "AutoModelForQuestionAnswering": "KAdapterForQuestionAnswering",
+        },
+        variants={
+            "AutoModelForSequenceClassification": ("KAdapterForRelationClassification",),
+            "AutoModelForTokenClassification": ("KAdapterForDependencyHeads",),
+        },
+    ),
+    Family(
         model_type="spanbert",
         config="SpanBertConfig",
         models={

@@ -26,6 +26,7 @@ COPIES = {
         "kbert": "KBert",
         "nezha": "Nezha",
         "zen": "Zen",
+        "k_adapter": "KAdapter",
     },
     "heads": {
         "spanbert": "SpanBert",
@@ -34,7 +35,9 @@ COPIES = {
         "kbert": "KBert",
         "nezha": "Nezha",
         "zen": "Zen",
+        "k_adapter": "KAdapter",
     },
+    "composite": {"k_adapter": "KAdapter"},
     "inputs": {"spanbert": "SpanBert", "ernie_thu": "ErnieThu", "kbert": "KBert", "zen": "Zen"},
     "loading": {
         "spanbert": "SpanBert",
@@ -45,6 +48,7 @@ COPIES = {
         "kbert": "KBert",
         "nezha": "Nezha",
         "zen": "Zen",
+        "k_adapter": "KAdapter",
     },
     "matcher": {"ernie_thu": "ErnieThu", "kbert": "KBert"},
     "pretraining": {"kbert": "KBert", "nezha": "Nezha", "zen": "Zen"},
@@ -81,7 +85,7 @@ EXTRACTS = {
         "inputs",
         ("REFERENCE_PADDING_BIAS", "visible_function", "has_empty_row", "build_attention_mask", "first_token_states"),
         "Who may look at whom in padded and packed rows, and each sequence's first token.",
-        ("nezha",),
+        ("nezha", "k_adapter"),
     ),
 }
 HEADER = "# Generated from models/canonical/{stem}_canonical.py by scripts/sync_copies.py; change that file.\n"

@@ -1,0 +1,1 @@
+"""K-Adapter: knowledge in networks beside a frozen encoder."""

@@ -1,0 +1,126 @@
+# Generated from models/canonical/inputs_canonical.py by scripts/sync_copies.py; change that file.
+"""Who may look at whom in padded and packed rows, and each sequence's first token."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from transformers.masking_utils import create_bidirectional_mask
+
+from .heads_k_adapter import values_can_be_read
+
+# What the reference adds to the score of a padding key. Any large value hides a key beside real ones; in a row without
+# a real key it is added to all scores, where it changes nothing but their rounding.
+REFERENCE_PADDING_BIAS = -10000.0
+
+
+def visible_function(
+    attention_mask: torch.Tensor | None, sequence_ids: torch.Tensor | None
+) -> Callable[[Any, Any, Any, Any], torch.Tensor]:
+    """Mask function: whether query `q` may look at key `kv`.
+
+    Packed rows: both belong to one sequence, so padding sees padding and no query is without a key. Padded rows: the
+    key is a real token; in a row without any, everything sees everything.
+
+    Args:
+        attention_mask: `(batch, seq_len)`, or `None` with `sequence_ids`.
+        sequence_ids: `(batch, seq_len)` of packed rows, or `None`.
+
+    Returns:
+        A function of (batch, head, query, key) indices.
+    """
+    if sequence_ids is not None:
+        ids = sequence_ids if attention_mask is None else sequence_ids * attention_mask.to(sequence_ids.dtype)
+        return lambda batch, head, q, kv: ids[batch, q] == ids[batch, kv]
+    real = attention_mask.to(torch.bool)
+    real = real | ~real.any(dim=1, keepdim=True)
+    return lambda batch, head, q, kv: real[batch, kv]
+
+
+def has_empty_row(config, attention_mask: torch.Tensor | None, sequence_ids: torch.Tensor | None) -> bool:
+    """Whether a padded batch has a row without any real token, where looking costs nothing.
+
+    Args:
+        config: decides the attention implementation.
+        attention_mask: `(batch, seq_len)`, or anything else that a model takes.
+        sequence_ids: `(batch, seq_len)` of packed rows, in which padding sees padding: no row is empty.
+
+    Returns:
+        False where values cannot be read and for flex attention: such rows then see themselves without rounding.
+    """
+    if sequence_ids is not None or config._attn_implementation == "flex_attention":
+        return False
+    if not torch.is_tensor(attention_mask) or attention_mask.dim() != 2 or not values_can_be_read(attention_mask):
+        return False
+    return not bool(attention_mask.to(torch.bool).any(dim=1).all())
+
+
+def build_attention_mask(
+    config,
+    embeddings: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    sequence_ids: torch.Tensor | None,
+) -> Any:
+    """What the configured attention implementation takes for padded or packed rows.
+
+    Args:
+        config: decides the implementation.
+        embeddings: `(batch, seq_len, hidden)`, for shape, dtype and device.
+        attention_mask: `(batch, seq_len)`, or a finished 4-D mask or `BlockMask` that goes through unchanged.
+        sequence_ids: `(batch, seq_len)`, 1..S within a row, 0 = padding.
+
+    Returns:
+        An additive mask (eager), a boolean one (sdpa), a `BlockMask` (flex), or `None` when nothing is hidden. With an
+        empty row (`has_empty_row`) an additive mask `(batch, 1, 1, seq_len)`, for plain attention.
+    """
+    if attention_mask is None and sequence_ids is None:
+        return None
+    if attention_mask is not None and not (torch.is_tensor(attention_mask) and attention_mask.dim() == 2):
+        return attention_mask
+    if config._attn_implementation == "flex_attention":
+        # Upstream's builder cannot be traced into a compiled graph; building the blocks here can.
+        from torch.nn.attention.flex_attention import create_block_mask
+
+        batch, seq_len = embeddings.shape[:2]
+        function = visible_function(attention_mask, sequence_ids)
+        return create_block_mask(function, batch, None, seq_len, seq_len, device=embeddings.device)
+    if sequence_ids is None:
+        real = attention_mask.to(torch.bool)
+        empty = ~real.any(dim=1, keepdim=True)
+        if has_empty_row(config, attention_mask, sequence_ids):
+            bias = torch.zeros(real.shape, dtype=embeddings.dtype, device=embeddings.device)
+            bias = bias.masked_fill(~real, torch.finfo(bias.dtype).min).masked_fill(empty, REFERENCE_PADDING_BIAS)
+            return bias[:, None, None]
+        return create_bidirectional_mask(config, embeddings, real | empty)
+    return create_bidirectional_mask(
+        config, embeddings, None, and_mask_function=visible_function(attention_mask, sequence_ids)
+    )
+
+
+def first_token_states(
+    hidden_states: torch.Tensor,
+    attention_mask: torch.Tensor | None = None,
+    sequence_ids: torch.Tensor | None = None,
+    num_sequences: int | None = None,
+) -> torch.Tensor:
+    """State of each sequence's first token.
+
+    Args:
+        hidden_states: `(batch, seq_len, hidden)`.
+        attention_mask: `(batch, seq_len)`, to find the first token of left-padded rows.
+        sequence_ids: `(batch, seq_len)` of packed rows.
+        num_sequences: S of packed rows; `None` reads the largest id (which waits for the device).
+
+    Returns:
+        `(batch, hidden)` or, packed, `(batch, S, hidden)`; the state at position 0 stands for an absent sequence.
+    """
+    if sequence_ids is not None:
+        if num_sequences is None:
+            num_sequences = max(int(sequence_ids.max()), 1)
+        numbers = torch.arange(1, num_sequences + 1, device=sequence_ids.device)
+        first = (sequence_ids[:, None, :] == numbers[None, :, None]).to(torch.int8).argmax(dim=-1)
+        return hidden_states.gather(1, first[..., None].expand(-1, -1, hidden_states.shape[-1]))
+    if attention_mask is not None and torch.is_tensor(attention_mask) and attention_mask.dim() == 2:
+        first = attention_mask.to(torch.bool).to(torch.int8).argmax(dim=1)
+        return hidden_states[torch.arange(hidden_states.shape[0], device=hidden_states.device), first]
+    return hidden_states[:, 0]
