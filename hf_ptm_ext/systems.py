@@ -238,6 +238,8 @@ SYSTEMS = (
         trains="any ...ForQuestionAnswering",
         paper="BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding",
         link="https://arxiv.org/abs/1810.04805",
+    ),
+    System(
         name="K-Adapter",
         family="k_adapter",
         models=("hf_ptm_ext.KAdapterForRelationClassification", "hf_ptm_ext.KAdapterForDependencyHeads"),
