@@ -48,7 +48,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     tokenizer = train_wordpiece([[row["text"] for row in rows]], 200, model_max_length=32)
     torch.manual_seed(0)
-    config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=32, initializer_range=0.2, **SHAPE)
+    # Adapters act on each position alone: the word must be seen at the first one by random attention, and no noise on
+    # top of it.
+    quiet = {"initializer_range": 0.2, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=32, **quiet, **SHAPE)
     BertForMaskedLM(config).save_pretrained(folder / "bert")
     tokenizer.save_pretrained(folder / "bert")
     return folder
