@@ -32,6 +32,8 @@ _LETTER = re.compile(rf"[^\W{_UNSPACED}]")
 _SPACE = re.compile(r"\s")
 _PREFIX = 4
 _HEAD = 2
+_MANY = 1000
+_FILLER = "\uffff" * 1000  # U+FFFF is no character
 
 Match = tuple[int, int, int]
 
@@ -175,18 +177,24 @@ class KBertMatcher:
         kinds = ahocorasick_rs.MatchKind
         kind = kinds.Standard if self.whole_words or self.pkuseg_compat else kinds.LeftmostLongest
         names = self._searched()
-        return ahocorasick_rs.AhoCorasick(names, matchkind=kind), [self._numbers[name] for name in names]
+        # Where nearly every beginning of a name is a name (item 1, item 2, ... item 12), building takes time by the
+        # square of their number over the number of states in front of them; `_FILLER` puts many there.
+        filler = [_FILLER] if len(names) > _MANY else []
+        index = ahocorasick_rs.AhoCorasick([*filler, *names], matchkind=kind)
+        return index, [-1] * len(filler) + [self._numbers[name] for name in names]
 
     def _find_in_rust(self, text: str) -> list[Match]:
         index, numbers = self._index
         if not self.whole_words:
-            return [(begin, end, numbers[name]) for name, begin, end in index.find_matches_as_indexes(text)]
+            found = [(begin, end, numbers[name]) for name, begin, end in index.find_matches_as_indexes(text)]
+            return [match for match in found if match[2] >= 0]
         size = len(text)
         letter = _LETTER.match
         whole = [
             (begin, -end, name)
             for name, begin, end in index.find_matches_as_indexes(text, overlapping=True)
-            if (begin == 0 or not letter(text, begin - 1) or not letter(text, begin))
+            if numbers[name] >= 0
+            and (begin == 0 or not letter(text, begin - 1) or not letter(text, begin))
             and (end == size or not letter(text, end) or not letter(text, end - 1))
         ]
         if len(whole) > 1:
@@ -203,7 +211,7 @@ class KBertMatcher:
         index, numbers = self._index
         longest: dict[int, tuple[int, int]] = {}
         for name, begin, end in index.find_matches_as_indexes(text, overlapping=True):
-            if end > longest.get(begin, (0, 0))[0]:
+            if numbers[name] >= 0 and end > longest.get(begin, (0, 0))[0]:
                 longest[begin] = (end, numbers[name])
         return [(begin, *longest[begin]) for begin in sorted(longest)]
 

@@ -40,7 +40,7 @@ from .batch_kbert import (
 from .encoding_kbert import KBertEncoding
 from .explanation_kbert import sentence_tree
 from .knowledge_graph_kbert import KNOWLEDGE_GRAPH_FILE, KnowledgeGraph
-from .lexicon_kbert import BranchStore, Lexicon, LookupOptions, frozen_predicates
+from .lexicon_kbert import BranchStore, Lexicon, LookupOptions, WorkedOut, frozen_predicates
 from .options_kbert import (
     GRANULARITIES,
     NO_LABEL,
@@ -165,7 +165,7 @@ class KBertTokenizer(KBertRestoring, BertTokenizer):
         self.matcher_backend = matcher_backend
         if reference == "ner":
             self._pad_token_type_id = 1
-        self._caches: dict[Any, Any] = {}
+        self._caches = WorkedOut()
         self.kg = load_graph(kg, knowledge_graph_file, knowledge_graph_sha256)
 
     @classmethod
@@ -195,12 +195,8 @@ class KBertTokenizer(KBertRestoring, BertTokenizer):
             )
         return tokenizer
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Everything but what is worked out again where it is needed."""
-        return {**self.__dict__, "_caches": {}}
-
     def _add_tokens(self, new_tokens: Any, special_tokens: bool = False) -> int:
-        self._caches = {}  # ids of characters and branches are those of the vocabulary before
+        self._caches = WorkedOut()  # ids of characters and branches are those of the vocabulary before
         return super()._add_tokens(new_tokens, special_tokens)
 
     # ---- saving ----

@@ -10,6 +10,7 @@ import datasets
 import numpy as np
 import pytest
 import torch
+from datasets.fingerprint import Hasher
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from transformers import (
@@ -743,6 +744,14 @@ def test_a_graph_that_was_put_beside_a_bert_is_read(bert, graph, tmp_path):
     bert.save_pretrained(tmp_path)
     graph.save(tmp_path)
     assert KBertTokenizer.from_pretrained(tmp_path).kg == graph
+
+
+def test_datasets_knows_it_again_after_use(tokenizer):
+    """`datasets.map` goes by a fingerprint of the tokenizer: one that changed with use would never find its cache."""
+    twin = pickle.loads(pickle.dumps(tokenizer))
+    before = Hasher.hash(twin)
+    assert twin("在北京", padding="max_length", max_length=20)["branch_id"][3] == 0
+    assert Hasher.hash(twin) == before
 
 
 def test_the_package_is_not_needed_for_the_search(tokenizer, monkeypatch):

@@ -273,9 +273,14 @@ def test_a_graph_survives_its_file(tmp_path_factory, triples):
     assert back.to_bytes() == path.read_bytes() == KnowledgeGraph(triples).to_bytes()
 
 
-def test_a_graph_survives_pickling():
-    graph = KnowledgeGraph([("北京", "是", "首都")])
-    assert pickle.loads(pickle.dumps(graph)) == graph
+def test_a_graph_survives_pickling(tmp_path):
+    graph = KnowledgeGraph.from_files(write(tmp_path, "a.spo", "北京\t是\t首都\n\ud7ff\tis\tletter\n"))
+    before = pickle.dumps(graph)
+    copy = pickle.loads(before)
+    assert copy == graph
+    assert copy.lookup("北京") == ["首都"]
+    assert copy.reports == graph.reports
+    assert pickle.dumps(graph) == before, "whatever was asked of it"
 
 
 def test_saving_into_a_folder(tmp_path):
