@@ -12,12 +12,35 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
 from transformers import PreTrainedTokenizerBase
 
 from ..masking import bernoulli_tokens, check_fate, check_probability, replace_tokens, selected_labels, uniform_tokens
 from .randomness import CallRandomness
+from .vocabulary import word_boundary_style
 
 TEACHER, STUDENT = 0, 1
+# Words whose pieces are remembered; then all are forgotten, so that a large corpus does not fill the memory.
+REMEMBERED_WORDS = 500_000
+_SPACED = BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=False, lowercase=False)
+_WORDS = BertPreTokenizer()
+
+
+def basic_words(text: str) -> list[str]:
+    """Split a text as BERT does before it cuts pieces: at white space, punctuation and Chinese characters.
+
+    Args:
+        text: any text.
+
+    Returns:
+        Its words; case and accents are left to the tokenizers.
+
+    Example:
+        >>> basic_words("don't 去北京")
+        ['don', "'", 't', '去', '北', '京']
+    """
+    return [word for word, _ in _WORDS.pre_tokenize_str(_SPACED.normalize_str(text))]
 
 
 @dataclass
@@ -39,11 +62,11 @@ class DataCollatorForMixedVocabulary(CallRandomness):
         mlm_probability: share of pieces to select (BERT: 0.15).
         mask_replace_prob: probability that a selected piece becomes [MASK].
         random_replace_prob: probability that it becomes a random one.
-        max_length: pieces of a row, special ones included; words that do not fit either side are left out.
+        max_length: pieces of a row, special ones included; a text ends before the first word that fits one side only.
         seed: seed of all draws; `None` for fresh entropy.
 
     Raises:
-        ValueError: a tokenizer lacks a special token, or an option is out of range.
+        ValueError: a tokenizer lacks a special token or cuts no words into word pieces, or an option is out of range.
 
     Example:
         >>> from transformers import BertTokenizerFast
@@ -79,13 +102,20 @@ class DataCollatorForMixedVocabulary(CallRandomness):
             missing = [each for each in special if getattr(tokenizer, each) is None]
             if missing:
                 raise ValueError(f"`{name}` must have special tokens, it lacks {', '.join(missing)}.")
+            style = word_boundary_style(tokenizer)
+            if style not in ("wordpiece", "word_level"):
+                raise ValueError(
+                    f"`{name}` must cut single words into word pieces ('##'), as BERT's does, got "
+                    f"{type(tokenizer).__name__} ({style}): its pieces of a word depend on the space before it. Train "
+                    "one with `hf_ptm_ext.data.train_wordpiece`."
+                )
         self.start_randomness(self.seed)
 
     def __call__(self, features: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
         """Collate.
 
         Args:
-            features: rows with `text`, whose words are what stands between spaces, or `words`.
+            features: rows with `text`, whose words are BERT's (see `basic_words`), or `words`.
 
         Returns:
             `input_ids`, `attention_mask` and `labels` of the student; the same with `teacher_` in front, and
@@ -116,10 +146,12 @@ class DataCollatorForMixedVocabulary(CallRandomness):
                 f"Rows must have `text` or `words`, got {', '.join(sorted(row))}. "
                 "A Trainer drops them unless `remove_unused_columns=False` (the Trainers here keep them)."
             )
-        return row["text"].split()
+        return basic_words(row["text"])
 
     def _learn(self, words: set[str]) -> None:
-        """Cut words that were not seen before."""
+        """Cut words that are not remembered."""
+        if len(self._pieces) > REMEMBERED_WORDS:
+            self._pieces.clear()
         new = sorted(words - self._pieces.keys())
         if not new:
             return

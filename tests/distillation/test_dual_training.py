@@ -38,12 +38,10 @@ def test_both_read_the_same_words(tokenizers, texts):
         pieces = [(student if kind else teacher).convert_ids_to_tokens(i) for i, kind in zip(ids, kinds, strict=True)]
         joined = " ".join(pieces).replace(" ##", "")
         assert joined.replace(" ", "") == own.replace(" ", "")
-        words = text["text"].split()
-        assert own.replace(" ", "") in "".join(words).lower().replace(" ", "") or "[UNK]" in own
+        assert own.replace(" ", "") in text["text"].lower().replace(" ", "") or "[UNK]" in own
         starts = [kind for piece, kind in zip(pieces, kinds, strict=True) if not piece.startswith("##")]
         swapped, whole = swapped + sum(starts), whole + len(starts)
-    # Words with punctuation inside count several times, all with one draw: a bound for the mean of fewer draws.
-    assert abs(swapped / whole - 0.5) < 4 * math.sqrt(0.25 / (whole / 2))
+    assert abs(swapped / whole - 0.5) < 4 * math.sqrt(0.25 / whole)
     assert (batch["labels"] == -100).all()
 
 
