@@ -11,7 +11,8 @@ What can be taken, by name, with layers counted from 0:
 * `query.i`, `key.i`, `value.i`: what the projection of layer i gives, `(batch, seq_len, heads * head_dim)`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -132,26 +133,30 @@ class Capture:
 
     def _hook(self, module: nn.Module, way: str, wanted: dict[int, list[str]]) -> None:
         slot = f"{id(module)} {way}"
-
-        def keep(tensor: torch.Tensor) -> None:
-            call = self._calls.get(slot, 0)
-            self._calls[slot] = call + 1
-            for name in wanted.get(call, ()):
-                self._seen[name] = tensor[:, 0] if name.startswith("first.") else tensor
-
-        def on_input(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            if self._recording:
-                keep(args[0] if args else kwargs["hidden_states"])
-
-        def on_output(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-            if self._recording:
-                keep(first_tensor(output))
-
-        register: Callable[..., Any] = module.register_forward_hook
+        # Partials of methods rather than closures: a student is copied and pickled with what hangs on it.
         if way == "input":
-            self._handles.append(module.register_forward_pre_hook(on_input, with_kwargs=True))
+            hook = partial(self._on_input, slot, wanted)
+            self._handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
         else:
-            self._handles.append(register(on_output))
+            self._handles.append(module.register_forward_hook(partial(self._on_output, slot, wanted)))
+
+    def _on_input(
+        self, slot: str, wanted: dict[int, list[str]], _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        if self._recording:
+            self._keep(slot, wanted, args[0] if args else kwargs["hidden_states"])
+
+    def _on_output(
+        self, slot: str, wanted: dict[int, list[str]], _: nn.Module, args: tuple[Any, ...], output: Any
+    ) -> None:
+        if self._recording:
+            self._keep(slot, wanted, first_tensor(output))
+
+    def _keep(self, slot: str, wanted: dict[int, list[str]], tensor: torch.Tensor) -> None:
+        call = self._calls.get(slot, 0)
+        self._calls[slot] = call + 1
+        for name in wanted.get(call, ()):
+            self._seen[name] = tensor[:, 0] if name.startswith("first.") else tensor
 
     def start(self) -> None:
         """Begin to record: what the next forward makes is kept."""

@@ -153,6 +153,10 @@ class DualTrainModel(AuxiliaryObjective):
         """Names of the columns that both models read."""
         return sorted({*self._inputs, *TEACHER_COLUMNS})
 
+    def described(self) -> str:
+        """The terms with their weights, for the log."""
+        return f"dual training with {type(self.teacher).__name__}: {self.weights}, direction {self.direction!r}"
+
     def active_terms(self) -> list[Term]:
         """None: no frozen teacher is run."""
         return []

@@ -241,6 +241,7 @@ class DistillationTrainer(PlainModelCheckpoints, ResumableTrainer):
             args: as upstream.
             kwargs: as upstream.
         """
+        logger.info(f"Distilling {type(self.student).__name__} by {self.wrapper.described()}.")
         self._check_teacher()
         if self.args.teacher_cache is not None:
             self._cache = self._teacher_cache(Path(self.args.teacher_cache))

@@ -19,7 +19,7 @@ from .layouts import ModelShape
 from .outputs import LABEL_COLUMNS, joint_logits, logits_fields
 from .registry import build_terms
 from .teachers import Teachers
-from .terms import Pass, Term
+from .terms import LayerTerm, Pass, Term
 
 LABELS = "labels"
 
@@ -37,6 +37,23 @@ def refuse_reentrant(checkpointing: Mapping[str, Any] | None) -> None:
         raise ValueError(
             f'`activation_checkpointing_kwargs` must have "use_reentrant": False in distillation, got '
             f"{dict(checkpointing)}: under reentrant checkpointing what the hooks take carries no gradient."
+        )
+
+
+def refuse_packed(terms: Sequence[Term]) -> None:
+    """Refuse packed rows where a term compares whole rows.
+
+    Args:
+        terms: the terms.
+
+    Raises:
+        ValueError: a term compares attention between all positions of a row, or a row's first state.
+    """
+    wrong = [term.name for term in terms if isinstance(term, LayerTerm) and term.kinds != ("hidden",)]
+    if wrong:
+        raise ValueError(
+            f"Objective {', '.join(map(repr, wrong))} compares whole rows, but `sequence_ids` packs several texts "
+            "into one. Leave it out and pad instead."
         )
 
 
@@ -99,6 +116,11 @@ class DistillationModel(AuxiliaryObjective):
         self._needs_logits = "logits" in needs or self.label_smoother is not None
         self._inputs = ModelShape.of(model).inputs
 
+    def close(self) -> None:
+        """Take the hooks off student and teachers: nothing of distillation stays on them."""
+        self._capture.close()
+        self.teachers.close()
+
     # ---- what a Trainer asks of a model ----
 
     @property
@@ -123,6 +145,10 @@ class DistillationModel(AuxiliaryObjective):
     def columns(self) -> list[str]:
         """Names of the columns that student and teachers read."""
         return sorted({*self._inputs, *self.teachers.columns})
+
+    def described(self) -> str:
+        """The terms with weights, layers and projections, for the log."""
+        return str(self.terms)
 
     @property
     def term_fields(self) -> list[str]:
@@ -177,6 +203,8 @@ class DistillationModel(AuxiliaryObjective):
             ValueError: a term needs labels, or logits that the student does not give, or a tensor was not captured.
         """
         terms = self.active_terms()
+        if inputs.get("sequence_ids") is not None:
+            refuse_packed(terms)
         batch, logits = self._run_student(terms, inputs)
         if any(term.teacher_needs for term in terms):
             batch.teacher = teacher_outputs if teacher_outputs is not None else self.teachers(inputs)

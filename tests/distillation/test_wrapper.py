@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+import pickle
 
 import pytest
 import torch
@@ -190,6 +191,34 @@ def test_the_teacher_is_outside_frozen_and_without_dropout():
     tied.bert.embeddings = student.bert.embeddings
     with pytest.raises(ValueError, match="share no weights"):
         wrapped("pkd", (student, tied))
+
+
+def test_a_student_can_be_copied_pickled_and_set_free():
+    module = wrapped("tinybert-intermediate")
+    expected = module(**batch()).loss
+    copied = copy.deepcopy(module.model)
+    assert pickle.loads(pickle.dumps(module.model)).config.num_hidden_layers == 2
+    module._capture.start()
+    copied(**batch())
+    with pytest.raises(ValueError, match="gave nothing"):
+        module._capture.take()
+    assert torch.equal(module(**batch()).loss, expected)
+    module.close()
+    for each in (module.model, *module.teachers.models):
+        assert not any(part._forward_hooks or part._forward_pre_hooks for part in each.modules())
+
+
+def test_packed_rows_are_refused_where_rows_are_compared():
+    module = wrapped("tinybert-intermediate", our_pair())
+    inputs = {n: v for n, v in batch().items() if n != "labels"}
+    with pytest.raises(ValueError, match=r"'attention' compares whole rows, but `sequence_ids` packs"):
+        module(**inputs, sequence_ids=inputs["attention_mask"])
+    student, teacher = our_pair()
+    hidden = DistillationModel(student, teacher, {"hidden": 1}).train()
+    inputs.pop("attention_mask")
+    ids = torch.ones_like(inputs["input_ids"])
+    packed = hidden(**inputs, sequence_ids=ids, position_ids=torch.arange(12).expand(8, 12)).loss
+    torch.testing.assert_close(packed, hidden(**inputs).loss)
 
 
 def test_only_what_is_mapped_is_taken():
