@@ -136,6 +136,11 @@ def read_config(folder: str | Path) -> dict[str, Any]:
         ValueError: the file is not a JSON object.
     """
     path = Path(folder) / "config.json"
+    if not path.is_file() and (Path(folder) / "adapter_config.json").is_file():
+        raise FileNotFoundError(
+            f"{folder} holds an adapter, not a model: `import hf_ptm_ext`, load the base model and put the adapter on "
+            "it by `peft.PeftModel.from_pretrained(base, folder)`."
+        )
     if not path.is_file():
         raise FileNotFoundError(f"{folder} is not a checkpoint: it has no config.json.")
     return read_json(path)

@@ -28,6 +28,7 @@ from hf_ptm_ext import (
     SpanBertModel,
 )
 from hf_ptm_ext.adapters import HoulsbyConfig, PfeifferConfig
+from hf_ptm_ext.hub import verify
 from tests.adapters.architectures import config_of, make_inputs, make_model, output_of
 
 CONFIGS = {"houlsby": HoulsbyConfig, "pfeiffer": PfeifferConfig}
@@ -401,3 +402,9 @@ def test_the_config_file_says_what_it_needs(config: Any, tmp_path: Path) -> None
         again = PeftConfig.from_pretrained(tmp_path)
     assert type(again) is config
     assert again.leave_out == [1]
+
+
+def test_verify_says_what_an_adapters_folder_is(tmp_path: Path) -> None:
+    get_peft_model(make_model("bert"), HoulsbyConfig()).save_pretrained(tmp_path)
+    problems = verify(str(tmp_path)).problems
+    assert "holds an adapter, not a model: `import hf_ptm_ext`" in problems[0]
