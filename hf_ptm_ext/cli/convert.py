@@ -16,6 +16,7 @@ FAMILIES = {
     "mass_nmt": "hf_ptm_ext.conversion.mass_nmt",
     "nezha": "hf_ptm_ext.conversion.nezha",
     "spanbert": "hf_ptm_ext.conversion.spanbert",
+    "tinybert": "hf_ptm_ext.conversion.tinybert",
     "unilm": "hf_ptm_ext.conversion.unilm",
     "zen": "hf_ptm_ext.conversion.zen",
 }
@@ -110,6 +111,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.family in convert_adapters.METHODS:
         return convert_adapters.run(arguments)
 
+    from safetensors.torch import save_file
+
     from ..conversion.files import read_checkpoint
 
     checkpoint = read_checkpoint(arguments.source)
@@ -123,8 +126,11 @@ def run(arguments: argparse.Namespace) -> int:
         options |= module.vocabulary_options(vocabulary[1], options)
     conversion = module.convert_checkpoint(checkpoint.tensors, options)
     write_tokenizer, tokenizer = _tokenizer(module, checkpoint, conversion, vocabulary, arguments)
+    more = module.more_files(checkpoint.tensors) if hasattr(module, "more_files") else {}
     with written_whole(arguments.target, arguments.overwrite) as folder:
         _write(folder, conversion, module, write_tokenizer, arguments)
+        for name, tensors in more.items():
+            save_file(tensors, folder / name, metadata={"format": "pt"})
         written = sorted(path.name for path in folder.iterdir())
     _report(checkpoint, conversion, tokenizer, arguments.target, written)
     return 0
@@ -204,6 +210,7 @@ def _revert(checkpoint: Any, arguments: argparse.Namespace) -> int:
     import shutil
 
     import torch
+    from safetensors.torch import load_file
     from transformers import AutoConfig
 
     import hf_ptm_ext  # noqa: F401 - registers the families
@@ -214,10 +221,13 @@ def _revert(checkpoint: Any, arguments: argparse.Namespace) -> int:
     if config_file is None:
         raise ValueError(f"`source` must be a folder of ours with a config.json, got {arguments.source}.")
     config = AutoConfig.from_pretrained(config_file, trust_remote_code=False)
-    if config.model_type != arguments.family:
-        raise ValueError(f"`source` must be a {arguments.family} checkpoint, got `model_type` {config.model_type!r}.")
     module = importlib.import_module(FAMILIES[arguments.family])
+    if config.model_type != getattr(module, "MODEL_TYPE", arguments.family):
+        raise ValueError(f"`source` must be a {arguments.family} checkpoint, got `model_type` {config.model_type!r}.")
     tensors, options = module.revert_checkpoint(checkpoint.tensors, config)
+    if hasattr(module, "revert_projections"):
+        beside = _beside(arguments.source, (module.PROJECTIONS_FILE,))
+        tensors |= module.revert_projections(load_file(beside) if beside else {})
     if hasattr(module, "write_original"):
         with written_whole(arguments.target, arguments.overwrite) as folder:
             module.write_original(folder, tensors, options, config_file.parent)
