@@ -1,7 +1,7 @@
 """TinyBERT checkpoints of the original code (huawei-noah/Pretrained-Language-Model, TinyBERT), and back.
 
-They are BERTs under BERT's names, with configs that do not say so (no `model_type`: no Auto class reads them), and with
-`fit_dense`, the projection of the student's states to the teacher's width. The model becomes upstream's
+They are BERTs under BERT's names with configs that do not say so (without `model_type` no Auto class reads them), and
+with `fit_dense`, the projection of the student's states to the teacher's width. The model becomes upstream's
 `BertForSequenceClassification`, `BertForPreTraining` or `BertModel`; the projection what `DistillationModel` and
 `DistillationTrainer` keep beside a student.
 
@@ -68,9 +68,7 @@ SHORT = {
     "type_vocab": "type_vocab_size",
     "labels": "num_labels",
 }
-RELU = (
-    "pooled output: the released code reads relu of it; `rectify_classifier_input(model)` gives its very predictions"
-)
+RELU = "pooled output; the released code reads its relu, as a model does after `rectify_classifier_input(model)`"
 
 
 def _pretraining_model(config: BertConfig) -> nn.Module:

@@ -1,4 +1,4 @@
-"""TinyBERT's checkpoints: both ways, the golden's predictions and gradients, the command, and files that do not fit."""
+"""TinyBERT's checkpoints: both ways, the golden's predictions and losses, the command, files that do not fit."""
 
 import json
 from pathlib import Path
