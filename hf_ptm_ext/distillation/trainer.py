@@ -248,10 +248,11 @@ class DistillationTrainer(PlainModelCheckpoints, ResumableTrainer):
         return super().train(*args, **kwargs)
 
     def _check_teacher(self) -> None:
-        dataset = self.train_dataset if self.eval_dataset is None else self.eval_dataset
+        several = self.eval_dataset is None or isinstance(self.eval_dataset, dict)
+        dataset = self.train_dataset if several else self.eval_dataset
         number = self.args.teacher_check_rows
         teachers = self.wrapper.teachers
-        if not number or not teachers.models or isinstance(dataset, dict) or is_resumable(dataset):
+        if not number or not teachers.models or is_resumable(dataset):
             return
         if not hasattr(dataset, "__len__") or not self.is_world_process_zero():
             return
