@@ -23,7 +23,7 @@ def trimmed(features):
     """Rows padded to the longest of their own micro-batch."""
     batch = torch.utils.data.default_collate(features)
     longest = int(batch["attention_mask"].sum(1).max())
-    return {name: value[:, :longest] if value.dim() == 2 else value for name, value in batch.items()}
+    return {name: value[:, :longest].contiguous() if value.dim() == 2 else value for name, value in batch.items()}
 
 
 @pytest.mark.parametrize("preset", ["pkd", "minilm", "minilm-v2", "distilbert", "ensemble"])
