@@ -20,6 +20,8 @@ class DistillationArguments(TrainingArguments):
         preset: a published recipe, see `hf_ptm_ext.distillation.presets`.
         preset_options: its options, such as `{"temperature": 5}`.
         objectives: a composition instead of a preset, see `build_terms`.
+        projections_from: folder of an earlier stage (or its `distill_projections.safetensors`) whose projections this
+            one starts from, as TinyBERT's second stage does.
         teacher_average: how several teachers' logits become one.
         teacher_dtype: dtype in which teachers run, by torch's name (default: as they are, under the run's autocast).
         teacher_in_eval: whether evaluation computes the objectives with the teachers. By default its loss is the
@@ -36,6 +38,9 @@ class DistillationArguments(TrainingArguments):
     )
     objectives: dict | str | None = field(
         default=None, metadata={"help": "Objectives instead of a preset: a mapping from names to options, or JSON."}
+    )
+    projections_from: str | None = field(
+        default=None, metadata={"help": "Folder of an earlier stage whose projections this one starts from."}
     )
     teacher_average: str = field(
         default="probabilities", metadata={"help": f"Of several teachers: {' or '.join(AVERAGES)}."}

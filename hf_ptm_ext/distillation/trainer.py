@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
@@ -143,6 +144,19 @@ class DistillationTrainer(PlainModelCheckpoints, ResumableTrainer):
     # ---- the wrapper ----
 
     def _wrapped(self, student: nn.Module) -> DistillationModel | DualTrainModel:
+        wrapper = self._new_wrapper(student)
+        if self.args.projections_from is not None:
+            path = Path(self.args.projections_from)
+            path = path / self.auxiliary_file if path.is_dir() else path
+            if not path.is_file():
+                raise ValueError(
+                    f"`projections_from` must be a folder with {self.auxiliary_file}, got "
+                    f"{self.args.projections_from}. A stage whose objectives have no parameters writes none."
+                )
+            wrapper.load_auxiliary_state_dict(load_file(str(path)))
+        return wrapper
+
+    def _new_wrapper(self, student: nn.Module) -> DistillationModel | DualTrainModel:
         args = self.args
         if args.preset == DUALTRAIN:
             if not isinstance(self._teacher, nn.Module):

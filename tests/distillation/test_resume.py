@@ -87,6 +87,21 @@ def test_a_checkpoint_without_its_projections_is_refused(tmp_path):
         build(tmp_path, "tinybert-intermediate").train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
 
 
+def test_a_second_stage_starts_from_the_first_ones_projections(tmp_path):
+    """TinyBERT: general distillation, then the task's, with one `fit_dense`."""
+    first = build(tmp_path / "general", "tinybert-general")
+    first.train()
+    first.save_model()
+    second = trainer(tmp_path / "task", "tinybert-intermediate", projections_from=str(tmp_path / "general"))
+    own = second.wrapper.auxiliary_state_dict()
+    for name, value in first.wrapper.auxiliary_state_dict().items():
+        assert torch.equal(own[name], value), name
+    with pytest.raises(ValueError, match="`projections_from` must be a folder with distill_projections"):
+        trainer(tmp_path / "task", "tinybert-intermediate", projections_from=str(tmp_path / "task"))
+    with pytest.raises(ValueError, match="exactly the auxiliary parameters"):
+        trainer(tmp_path / "task", "tinybert-prediction", projections_from=str(tmp_path / "general"))
+
+
 @pytest.mark.parametrize("greater_is_better", [False, True])
 def test_the_best_model_comes_back_with_its_projections(tmp_path, greater_is_better):
     """By the lowest or the highest loss, so that one of both is not the last."""
