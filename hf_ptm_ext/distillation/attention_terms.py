@@ -1,10 +1,15 @@
 """Terms on attention: TinyBERT's scores, MobileBERT's and MiniLM's distributions, MiniLM's relations."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from ..objectives import attention_scores, mobilebert_attention_loss, relation_loss, tinybert_attention_loss
+from ..objectives import (
+    mobilebert_attention_loss_from_projections,
+    relation_loss,
+    tinybert_attention_loss_from_projections,
+)
 from .layer_maps import Layers, attention_map
 from .layouts import ModelShape
 from .terms import LayerTerm, Pass, require_equal
@@ -22,17 +27,18 @@ class _ScoreTerm(LayerTerm):
         require_equal("heads", student, teacher, self.name, _OTHER_HEADS)
         self.heads = student.heads
 
-    def scores(self, batch: Pass, pair: tuple[int, int]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Attention scores of both models before the mask, `(batch, heads, seq_len, seq_len)`.
+    def distances(self, batch: Pass, loss: Callable[..., torch.Tensor]) -> torch.Tensor:
+        """Sum over pairs of layers.
 
         Args:
             batch: what the models gave.
-            pair: (student, teacher).
+            loss: of queries and keys of student and teacher, heads and mask.
         """
-        of_student, of_teacher = self.tensors(batch, pair)
-        with torch.no_grad():
-            teacher = attention_scores(*of_teacher, self.heads)
-        return attention_scores(*of_student, self.heads), teacher
+        losses = []
+        for pair in self.active_pairs(batch):
+            of_student, of_teacher = self.tensors(batch, pair)
+            losses.append(loss(*of_student, *of_teacher, self.heads, mask=batch.attention_mask))
+        return torch.stack(losses).sum()
 
 
 class AttentionScoreTerm(_ScoreTerm):
@@ -51,11 +57,7 @@ class AttentionScoreTerm(_ScoreTerm):
         super().__init__(student, teacher, layers, **kwargs)
 
     def forward(self, batch: Pass) -> torch.Tensor:
-        losses = [
-            tinybert_attention_loss(*self.scores(batch, pair), mask=batch.attention_mask)
-            for pair in self.active_pairs(batch)
-        ]
-        return torch.stack(losses).sum()
+        return self.distances(batch, tinybert_attention_loss_from_projections)
 
 
 class AttentionCrossEntropyTerm(_ScoreTerm):
@@ -74,11 +76,7 @@ class AttentionCrossEntropyTerm(_ScoreTerm):
         super().__init__(student, teacher, layers, **kwargs)
 
     def forward(self, batch: Pass) -> torch.Tensor:
-        losses = [
-            mobilebert_attention_loss(*self.scores(batch, pair), mask=batch.attention_mask)
-            for pair in self.active_pairs(batch)
-        ]
-        return torch.stack(losses).sum() / len(self.pairs)
+        return self.distances(batch, mobilebert_attention_loss_from_projections) / len(self.pairs)
 
 
 class _MiniLMTerm(LayerTerm):

@@ -1,6 +1,12 @@
 """Objectives: pure loss functions on tensors."""
 
-from .attention import attention_scores, mobilebert_attention_loss, split_heads, tinybert_attention_loss
+from .attention import (
+    attention_scores,
+    mobilebert_attention_loss,
+    mobilebert_attention_loss_from_projections,
+    tinybert_attention_loss,
+    tinybert_attention_loss_from_projections,
+)
 from .auxiliary_lm import annealed_weight, next_token_loss
 from .entity_replacement import boundary_states, entity_replacement_loss
 from .hidden_states import (
@@ -14,6 +20,7 @@ from .hidden_states import (
 from .knowledge_embedding import knowledge_embedding_loss, knowledge_embedding_scores, transe_score
 from .masked_lm import masked_lm_loss
 from .relations import minilm_loss, minilm_v2_loss, relation_loss
+from .score_chunks import split_heads
 from .sequence_to_sequence import label_smoothed_loss
 from .shared_projection import shared_projection_loss
 from .smart import mean_squares, smoothness_loss, stable_kl, symmetric_kl
@@ -38,6 +45,7 @@ __all__ = [
     "minilm_v2_loss",
     "mlm_distillation_loss",
     "mobilebert_attention_loss",
+    "mobilebert_attention_loss_from_projections",
     "next_token_loss",
     "patience_loss",
     "relation_loss",
@@ -48,6 +56,7 @@ __all__ = [
     "stable_kl",
     "symmetric_kl",
     "tinybert_attention_loss",
+    "tinybert_attention_loss_from_projections",
     "transe_score",
     "variance_transfer_loss",
 ]

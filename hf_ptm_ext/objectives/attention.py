@@ -3,16 +3,21 @@
     scores = Q K^T / sqrt(d),   `(batch, heads, seq_len, seq_len)`, before mask and softmax
 
 Scores come from the projections of queries and keys, never from attention outputs, which are probabilities after
-dropout. MiniLM's losses are in `relations.py`.
+dropout. Each loss has two forms of one value: of scores that are there, and (`..._from_projections`) of queries and
+keys, whose scores are made a few heads at a time, so that memory does not grow with heads and layers. MiniLM's losses
+are in `relations.py`.
 """
 
 import torch
 
 from .checks import same_heads
-
-# TinyBERT's code sets every score up to this to 0: those of padded keys, to which -10000 was added.
-TINYBERT_LOWEST = -100.0
-MOBILEBERT_PADDED_SCORE = -6.0
+from .score_chunks import (
+    MOBILEBERT_PADDED_SCORE,
+    TINYBERT_LOWEST,
+    check_projections,
+    compare_scores,
+    split_heads,
+)
 
 
 def attention_scores(query: torch.Tensor, key: torch.Tensor, heads: int) -> torch.Tensor:
@@ -35,29 +40,6 @@ def attention_scores(query: torch.Tensor, key: torch.Tensor, heads: int) -> torc
     """
     query, key = split_heads(query, heads), split_heads(key, heads)
     return query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5
-
-
-def split_heads(states: torch.Tensor, heads: int) -> torch.Tensor:
-    """Cut the width into heads.
-
-    Args:
-        states: `(batch, seq_len, hidden)`.
-        heads: number of heads.
-
-    Returns:
-        `(batch, heads, seq_len, hidden / heads)`, in single precision.
-
-    Raises:
-        ValueError: `heads` does not divide the width.
-
-    Example:
-        >>> split_heads(torch.zeros(2, 3, 8), 4).shape
-        torch.Size([2, 4, 3, 2])
-    """
-    batch, length, width = states.shape
-    if heads < 1 or width % heads:
-        raise ValueError(f"`heads` must divide the width, got {heads} heads for a width of {width}.")
-    return states.float().reshape(batch, length, heads, width // heads).transpose(1, 2)
 
 
 def tinybert_attention_loss(
@@ -123,6 +105,78 @@ def mobilebert_attention_loss(
     return (targets.exp() * differences).sum(-1).mean()
 
 
+def tinybert_attention_loss_from_projections(
+    student_query: torch.Tensor,
+    student_key: torch.Tensor,
+    teacher_query: torch.Tensor,
+    teacher_key: torch.Tensor,
+    heads: int,
+    mask: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """TinyBERT's, of queries and keys: `tinybert_attention_loss` of their scores.
+
+    Args:
+        student_query: `(batch, seq_len, hidden)`, the output of the projection.
+        student_key: the same shape.
+        teacher_query: `(batch, seq_len, teacher_hidden)`; gets no gradient.
+        teacher_key: the same shape.
+        heads: number of attention heads of both.
+        mask: 1 = text, 0 = padding, `(batch, seq_len)`.
+
+    Returns:
+        A scalar in single precision.
+
+    Raises:
+        ValueError: shapes do not agree, or `heads` does not divide a width.
+
+    Example:
+        >>> ones = torch.ones(1, 2, 4)
+        >>> tinybert_attention_loss_from_projections(ones, ones, 0 * ones, ones, heads=1).item()
+        4.0
+    """
+    valid = check_projections(student_query, student_key, teacher_query, teacher_key, mask)
+    batch, length = valid.shape
+    weights = torch.full_like(valid, 1 / max(batch * heads * length**2, 1), dtype=torch.float32)
+    return compare_scores(student_query, student_key, teacher_query, teacher_key, heads, "squares", valid, weights)
+
+
+def mobilebert_attention_loss_from_projections(
+    student_query: torch.Tensor,
+    student_key: torch.Tensor,
+    teacher_query: torch.Tensor,
+    teacher_key: torch.Tensor,
+    heads: int,
+    mask: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """MobileBERT's, of queries and keys: `mobilebert_attention_loss` of their scores.
+
+    Args:
+        student_query: `(batch, seq_len, hidden)`, the output of the projection.
+        student_key: the same shape.
+        teacher_query: `(batch, seq_len, teacher_hidden)`; gets no gradient.
+        teacher_key: the same shape.
+        heads: number of attention heads of both.
+        mask: 1 = text, 0 = padding, `(batch, seq_len)`.
+
+    Returns:
+        A scalar in single precision.
+
+    Raises:
+        ValueError: shapes do not agree, or `heads` does not divide a width.
+
+    Example:
+        >>> ones = torch.ones(1, 2, 4)
+        >>> round(mobilebert_attention_loss_from_projections(ones, ones, ones, ones, heads=1).item(), 4)  # log 2
+        0.6931
+    """
+    valid = check_projections(student_query, student_key, teacher_query, teacher_key, mask)
+    batch, length = valid.shape
+    weights = torch.full_like(valid, 1 / max(batch * heads * length, 1), dtype=torch.float32)
+    return compare_scores(
+        student_query, student_key, teacher_query, teacher_key, heads, "cross_entropy", valid, weights
+    )
+
+
 def _checked(
     student: torch.Tensor, teacher: torch.Tensor, mask: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -142,4 +196,10 @@ def _checked(
     return student.float(), teacher.float()
 
 
-__all__ = ["attention_scores", "mobilebert_attention_loss", "split_heads", "tinybert_attention_loss"]
+__all__ = [
+    "attention_scores",
+    "mobilebert_attention_loss",
+    "mobilebert_attention_loss_from_projections",
+    "tinybert_attention_loss",
+    "tinybert_attention_loss_from_projections",
+]

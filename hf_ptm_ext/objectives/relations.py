@@ -10,24 +10,17 @@ over the valid rows t of a sequence of length |x|, keys of padding left out; the
 * MiniLM v2 (Wang et al., ACL Findings 2021): QQ, KK and VV, or any pair, with A relation heads of their own: neither
   widths nor attention heads need to agree.
 
-No distribution outlives its chunk of heads: the gradient with respect to the student's scores, R^student - R^teacher,
-is known as soon as both are, so it is taken to the projections at once and only that is kept for the backward pass.
+No distribution outlives its chunk of heads, see `score_chunks.py`.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
-from .attention import split_heads
 from .checks import same_heads
+from .score_chunks import check_projections, compare_scores
 
 REDUCTIONS = ("sequence_mean", "token_mean")
-# Entries of a chunk of scores by kind of device, whatever batch, heads and length are: a processor's cache holds 4 MiB
-# of single precision, other devices want few large kernels (64 MiB).
-CHUNK_ENTRIES = {"cpu": 2**20}
-LARGE_CHUNK_ENTRIES = 2**24
 LETTERS = {"q": "query", "k": "key", "v": "value"}
 
 
@@ -73,81 +66,15 @@ def relation_loss(
     """
     if reduction not in REDUCTIONS:
         raise ValueError(f"`reduction` must be one of {list(REDUCTIONS)}, got {reduction!r}.")
-    shapes = [tuple(each.shape) for each in (student, student_other, teacher, teacher_other)]
-    if student.dim() != 3 or shapes[0] != shapes[1] or shapes[2] != shapes[3] or shapes[0][:2] != shapes[2][:2]:
-        raise ValueError(
-            "Projections must be `(batch, seq_len, hidden)` of the same tokens, alike within each model, got "
-            f"{shapes[0]} and {shapes[1]} of the student, {shapes[2]} and {shapes[3]} of the teacher."
-        )
-    if mask is not None and mask.shape != student.shape[:2]:
-        raise ValueError(f"`mask` must have shape {shapes[0][:2]}, got {tuple(mask.shape)}.")
-    valid = student.new_ones(shapes[0][:2], dtype=torch.bool) if mask is None else mask.bool()
+    valid = check_projections(student, student_other, teacher, teacher_other, mask)
     lengths = valid.sum(1)
     if reduction == "sequence_mean":
         weights = 1.0 / (heads * lengths.clamp(min=1) * len(valid)).float()
     else:
         weights = (1.0 / (heads * lengths.sum().clamp(min=1)).float()).expand(len(valid))
-    with torch.autocast(student.device.type, enabled=False):
-        parts = [split_heads(each, heads) for each in (student, student_other)]
-        with torch.no_grad():
-            parts += [split_heads(each, heads) for each in (teacher, teacher_other)]
-        return _RelationDivergence.apply(*parts, valid, weights[:, None] * valid)
-
-
-class _RelationDivergence(torch.autograd.Function):
-    """Weighted sum of the rows' divergences, with the gradient of the projections computed on the way.
-
-    Inputs: X and Y of student and teacher, `(batch, heads, seq_len, head_dim)`; keys that count, bool
-    `(batch, seq_len)`; weight of each row, `(batch, seq_len)`.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        student: torch.Tensor,
-        student_other: torch.Tensor,
-        teacher: torch.Tensor,
-        teacher_other: torch.Tensor,
-        valid: torch.Tensor,
-        weights: torch.Tensor,
-    ) -> torch.Tensor:
-        wanted = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
-        batch, heads, length, _ = student.shape
-        total = student.new_zeros(())
-        gradients = [torch.empty_like(student), torch.empty_like(student)] if wanted else []
-        entries = CHUNK_ENTRIES.get(student.device.type, LARGE_CHUNK_ENTRIES)
-        at_once = max(entries // max(length * length, 1), 1)
-        rows_at_once = max(at_once // heads, 1)
-        heads_at_once = min(at_once, heads)
-        for row in range(0, batch, rows_at_once):
-            rows = slice(row, row + rows_at_once)
-            padded = ~valid[rows, None, None, :]
-            weight = weights[rows, None, :, None]
-            for head in range(0, heads, heads_at_once):
-                part = (rows, slice(head, head + heads_at_once))
-                own = _log_distribution(student[part], student_other[part], padded)
-                taught = _log_distribution(teacher[part], teacher_other[part], padded)
-                probabilities = taught.exp()
-                total += (taught.sub_(own).mul_(probabilities).mul_(weight)).sum()
-                if wanted:
-                    slope = own.exp_().sub_(probabilities).mul_(weight / student.shape[-1] ** 0.5)
-                    gradients[0][part] = slope @ student_other[part]
-                    gradients[1][part] = slope.transpose(-1, -2) @ student[part]
-        if wanted:
-            ctx.save_for_backward(*gradients)
-        return total
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        first, second = ctx.saved_tensors
-        return gradient * first, gradient * second, None, None, None, None
-
-
-def _log_distribution(first: torch.Tensor, second: torch.Tensor, padded: torch.Tensor) -> torch.Tensor:
-    """Logarithms of a relation's distributions; uniform for a sequence of padding alone, whose rows weigh nothing."""
-    scores = (first @ second.transpose(-1, -2)).div_(first.shape[-1] ** 0.5)
-    return scores.masked_fill_(padded, torch.finfo(scores.dtype).min).log_softmax(-1)
+    return compare_scores(
+        student, student_other, teacher, teacher_other, heads, "divergence", valid, weights[:, None] * valid
+    )
 
 
 def minilm_loss(

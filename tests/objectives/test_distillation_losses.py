@@ -22,12 +22,14 @@ from hf_ptm_ext.objectives import (
     minilm_v2_loss,
     mlm_distillation_loss,
     mobilebert_attention_loss,
+    mobilebert_attention_loss_from_projections,
     patience_loss,
     relation_loss,
-    relations,
+    score_chunks,
     shared_projection_loss,
     soft_label_loss,
     tinybert_attention_loss,
+    tinybert_attention_loss_from_projections,
     variance_transfer_loss,
 )
 
@@ -218,12 +220,42 @@ def test_relations_equal_the_formula_whatever_the_chunks(lengths, heads, width, 
     mask = (torch.arange(size[1]) < torch.tensor(lengths)[:, None]).long()
     expected = naive_relation(student, other, teacher, teacher_other, heads, lengths, reduction)
     wanted = torch.autograd.grad(expected, [student] if own else [student, other])
-    with patch.dict(relations.CHUNK_ENTRIES, cpu=chunk):
+    with patch.dict(score_chunks.CHUNK_ENTRIES, cpu=chunk):
         found = relation_loss(student, other, teacher, teacher_other, heads, mask, reduction)
         gradients = torch.autograd.grad(3 * found, [student] if own else [student, other])
     torch.testing.assert_close(found.double(), expected, atol=1e-6, rtol=1e-5)
     for gradient, formula in zip(gradients, wanted, strict=True):
         torch.testing.assert_close(gradient, 3 * formula.float(), atol=1e-6, rtol=1e-4)
+
+
+FORMS = {
+    "tinybert": (tinybert_attention_loss, tinybert_attention_loss_from_projections),
+    "mobilebert": (mobilebert_attention_loss, mobilebert_attention_loss_from_projections),
+}
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.sampled_from(sorted(FORMS)),
+    st.lists(st.integers(0, 6), min_size=1, max_size=3),
+    st.sampled_from([1, 2, 6]),
+    st.sampled_from([1.0, 12.0]),  # with large states some scores are as low as those of padding
+    st.sampled_from([1, 30, 10**6]),
+)
+def test_losses_of_projections_are_those_of_their_scores(system, lengths, heads, size, chunk):
+    torch.manual_seed(0)
+    of_scores, of_projections = FORMS[system]
+    shape = (len(lengths), 6)
+    own = [(size * torch.randn(*shape, 6)).requires_grad_() for _ in range(2)]
+    taught = [size * torch.randn(*shape, 12) for _ in range(2)]
+    mask = (torch.arange(6) < torch.tensor(lengths)[:, None]).long()
+    expected = of_scores(attention_scores(*own, heads), attention_scores(*taught, heads), mask)
+    wanted = torch.autograd.grad(expected, own)
+    with patch.dict(score_chunks.CHUNK_ENTRIES, cpu=chunk):
+        found = of_projections(*own, *taught, heads, mask)
+        gradients = torch.autograd.grad(found, own)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(gradients, wanted, atol=1e-5, rtol=1e-4)
 
 
 def test_rows_of_padding_alone_give_no_nan_and_no_gradient():
