@@ -1,0 +1,156 @@
+"""The augmentation of Distilled-BiLSTM: masking, words of the same part of speech, n-grams.
+
+Tang et al. 2019, https://arxiv.org/abs/1903.12136, section 3.2. For each word X ~ U[0, 1]: below p_mask it is masked,
+below p_mask + p_pos a word of the same part of speech takes its place; then with p_ng only a random n-gram stays, n
+uniform in 1..5. What comes out need not be a sentence: the labels are the teacher's.
+"""
+
+import random
+from collections.abc import Iterable, Sequence
+
+from .parts_of_speech import Tagger, WordClasses, rough_tags
+from .words import Segmenter, WordSplitter, digest_of, join_words
+
+
+class DistilledBiLstmAugmentation:
+    """Variants of texts for a teacher to label.
+
+    Args:
+        mask_token: what stands for a masked word (default: BERT's; give the student's).
+        variants: draws per row (default: the paper's 20 for one text and 10 for a pair).
+        mask_probability: p_mask.
+        pos_probability: p_pos.
+        ngram_probability: p_ng.
+        max_ngram: longest n-gram.
+        tagger: parts of speech, see `WordClasses` (default: `rough_tags`, which needs no package).
+        lowercase: lower-case and strip accents first.
+        segmenter: cuts unspaced text into words (default: into characters).
+
+    Raises:
+        ValueError: a probability outside [0, 1], p_mask + p_pos above 1, or a number below 1.
+
+    Example:
+        >>> augmentation = DistilledBiLstmAugmentation(variants=3).fit(["a good film", "the long story"])
+        >>> rows = augmentation.rows([("a good film",)], [random.Random(0)])[0]
+        >>> rows[0], len(rows) <= 4
+        (('a good film',), True)
+    """
+
+    def __init__(
+        self,
+        mask_token: str = "[MASK]",
+        *,
+        variants: int | None = None,
+        mask_probability: float = 0.1,
+        pos_probability: float = 0.1,
+        ngram_probability: float = 0.25,
+        max_ngram: int = 5,
+        tagger: Tagger = rough_tags,
+        lowercase: bool = False,
+        segmenter: Segmenter | None = None,
+    ):
+        chances = {
+            "mask_probability": mask_probability,
+            "pos_probability": pos_probability,
+            "ngram_probability": ngram_probability,
+        }
+        for name, value in chances.items():
+            if not 0 <= value <= 1:
+                raise ValueError(f"`{name}` must be in [0, 1], got {value}.")
+        if mask_probability + pos_probability > 1:
+            raise ValueError(
+                "`mask_probability` + `pos_probability` must be at most 1, got "
+                f"{mask_probability} + {pos_probability}."
+            )
+        if (variants is not None and variants < 1) or max_ngram < 1:
+            raise ValueError(f"`variants` and `max_ngram` must be at least 1, got {variants} and {max_ngram}.")
+        self.mask_token = mask_token
+        self.variants = variants
+        self.mask_probability = mask_probability
+        self.pos_probability = pos_probability
+        self.ngram_probability = ngram_probability
+        self.max_ngram = max_ngram
+        self.split = WordSplitter(lowercase, segmenter)
+        self.classes = WordClasses(tagger)
+
+    def fit(self, texts: Iterable[str]) -> "DistilledBiLstmAugmentation":
+        """Count the words that may take another's place.
+
+        Args:
+            texts: of the corpus.
+
+        Returns:
+            Itself.
+        """
+        self.classes.add(self.split(text) for text in texts)
+        return self
+
+    def change(self, words: Sequence[str], tags: Sequence[str], generator: random.Random) -> str:
+        """Make one variant of a text.
+
+        Args:
+            words: its words.
+            tags: their parts of speech.
+            generator: where the draws come from.
+
+        Returns:
+            The variant.
+        """
+        changed = []
+        for word, tag in zip(words, tags, strict=True):
+            draw = generator.random()
+            if draw < self.mask_probability:
+                word = self.mask_token
+            elif draw < self.mask_probability + self.pos_probability:
+                word = self.classes.draw(tag, generator) or word
+            changed.append(word)
+        if generator.random() < self.ngram_probability:
+            length = min(generator.randint(1, self.max_ngram), len(changed))
+            start = generator.randint(0, len(changed) - length)
+            changed = changed[start : start + length]
+        return join_words(changed)
+
+    def fingerprint(self) -> str:
+        """A digest of what variants depend on, draws aside."""
+        tagger = getattr(self.classes.tagger, "__qualname__", repr(type(self.classes.tagger)))
+        chances = (self.mask_probability, self.pos_probability, self.ngram_probability)
+        options = (self.mask_token, self.variants, chances, self.max_ngram, tagger)
+        return digest_of(options, self.split.state(), self.classes.state())
+
+    def rows(
+        self, batch: Sequence[tuple[str, ...]], generators: Sequence[random.Random]
+    ) -> list[list[tuple[str, ...]]]:
+        """Make variants of rows of one text or two.
+
+        Args:
+            batch: the texts of each row.
+            generators: where each row's draws come from.
+
+        Returns:
+            For each row itself and its new variants; of a pair the first text is changed, the second, both, in turn.
+
+        Raises:
+            ValueError: rows of more than two texts.
+        """
+        results = []
+        for row, generator in zip(batch, generators, strict=True):
+            if len(row) > 2:
+                raise ValueError(f"`columns` must be one or two, got {len(row)}: a row is a text or a pair.")
+            split = [self.split(text) for text in row]
+            tags = [self.classes.tags(words) for words in split]
+            plain = tuple(join_words(words) for words in split)
+            kept = [row]
+            for number in range(self.variants or (20 if len(row) == 1 else 10)):
+                changed = ({0}, {1}, {0, 1})[number % 3] if len(row) == 2 else {0}
+                variant = tuple(
+                    self.change(split[i], tags[i], generator) if i in changed and split[i] else text
+                    for i, text in enumerate(row)
+                )
+                same = tuple(new in (old, known) for new, old, known in zip(variant, row, plain, strict=True))
+                if not all(same) and variant not in kept:
+                    kept.append(variant)
+            results.append(kept)
+        return results
+
+
+__all__ = ["DistilledBiLstmAugmentation"]
