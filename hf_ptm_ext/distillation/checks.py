@@ -32,6 +32,25 @@ def vocabularies_differ(student: Any, teacher: Any) -> str | None:
     return f"{len(own)} and {len(other)} tokens, {extra[0]!r} is in one of them only"
 
 
+def columns_of(dataset: Any) -> list[str] | None:
+    """Names of a data set's columns, or of its first row's; `None` if they cannot be known without reading a stream.
+
+    Args:
+        dataset: any data set, or `None`.
+
+    Example:
+        >>> columns_of([{"input_ids": [1], "labels": 0}])
+        ['input_ids', 'labels']
+    """
+    names = getattr(dataset, "column_names", None)
+    if names is not None:
+        return list(names)
+    if hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__") and len(dataset):
+        row = dataset[0]
+        return list(row) if isinstance(row, Mapping) else None
+    return None
+
+
 def check_vocabularies(
     student: ModelShape, teachers: Teachers, columns: list[str] | None, tokenizer: Any, teacher_tokenizer: Any
 ) -> None:
@@ -59,7 +78,8 @@ def check_vocabularies(
             difference = f"`vocab_size` is {sizes[0]} and {', '.join(map(str, sizes[1:]))}"
     if difference is None:
         return
-    if columns is not None and f"{TEACHER_PREFIX}input_ids" not in columns:
+    # A collator that makes `input_ids` of texts may make the teacher's too.
+    if columns is not None and "input_ids" in columns and f"{TEACHER_PREFIX}input_ids" not in columns:
         raise ValueError(
             f"Student and teacher have different vocabularies: {difference}. Give the data a column "
             f"`{TEACHER_PREFIX}input_ids` (and `{TEACHER_PREFIX}attention_mask`) made by the teacher's tokenizer; or, "

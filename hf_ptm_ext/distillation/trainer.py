@@ -20,7 +20,7 @@ from ..trainers.auxiliary import PlainModelCheckpoints
 from ..trainers.resume import ResumableTrainer, at_call, is_resumable
 from .arguments import DistillationArguments
 from .cache import TeacherCache, check_cacheable, row_digests
-from .checks import check_labels, check_vocabularies, teacher_warning
+from .checks import check_labels, check_vocabularies, columns_of, teacher_warning
 from .collation import TeacherColumns
 from .dual_training import DualTrainModel
 from .layouts import ModelShape
@@ -133,7 +133,7 @@ class DistillationTrainer(PlainModelCheckpoints, ResumableTrainer):
             self.data_collator = TeacherColumns(self.data_collator, teacher_processing_class)
         # A collator of its own: evaluation must not use up the training collator's masks.
         self.eval_collator = copy.deepcopy(self.data_collator) if eval_collator is None else eval_collator
-        columns = getattr(self.train_dataset, "column_names", None)
+        columns = columns_of(self.train_dataset)
         check_vocabularies(student, wrapper.teachers, columns, self.processing_class, teacher_processing_class)
         check_labels(student, wrapper.teachers)
         if args.teacher_cache is not None:

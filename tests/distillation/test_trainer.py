@@ -173,9 +173,10 @@ def test_other_vocabularies_are_refused_or_read_by_their_own_columns(tmp_path):
     masked = (model(BertForMaskedLM, 0, 2, 24), model(BertForMaskedLM, 1, 2, 24))
     with pytest.raises(ValueError, match="Predictions over them cannot be compared"):
         trainer(tmp_path, "distilbert", models=masked, data=both, **tokenizers)
-    sizes = (model(BertForSequenceClassification, 0, 2, 16, vocab_size=50), pair("soft-labels")[1])
-    with pytest.raises(ValueError, match="`vocab_size` is 50 and 40"):
-        trainer(tmp_path, "soft-labels", models=sizes, data=Dataset.from_list(plain))
+    for data in (Dataset.from_list(plain), plain):
+        sizes = (model(BertForSequenceClassification, 0, 2, 16, vocab_size=50), pair("soft-labels")[1])
+        with pytest.raises(ValueError, match="`vocab_size` is 50 and 40"):
+            trainer(tmp_path, "soft-labels", models=sizes, data=data)
 
 
 def test_other_classes_are_refused(tmp_path):
