@@ -14,6 +14,7 @@ COMMANDS = {
     "pretrain": "pre-train a model on text, from a checkpoint or from scratch",
     "finetune": "fine-tune an encoder (classification, tagging, question answering), with and without a graph",
     "adapt": "train adapters on an encoder, with other methods and full fine-tuning beside them",
+    "distill": "distil a student from a fine-tuned teacher, beside the same student alone",
     "finetune-relations": "fine-tune an encoder for relation classification, with and without entities",
     "finetune-typing": "fine-tune an encoder for entity typing, with and without entities",
     "train-entity-vectors": "train entity vectors (TransE) on the triples of a knowledge graph",
@@ -24,7 +25,7 @@ COMMANDS = {
     "systems": "list the systems of this package and what they are made of",
 }
 # These read their own command line, from the raw arguments.
-RAW = ("pretrain", "finetune", "adapt", "finetune-seq2seq", "finetune-relations", "finetune-typing")
+RAW = ("pretrain", "finetune", "adapt", "distill", "finetune-seq2seq", "finetune-relations", "finetune-typing")
 
 USER_MISTAKE = 2
 # `main` takes the option out before anything is parsed; the parsers have it for their help.

@@ -1,0 +1,287 @@
+"""`hf-ptm-ext distill`: a student from a fine-tuned teacher, by seeds, beside it and the same student alone."""
+
+import logging
+from copy import copy
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from transformers import set_seed
+
+from ..distillation import DistillationTrainer, TheseusTrainer
+from ..hub.model_card import check_card_fields
+from ..trainers import ResumableTrainer, last_complete_checkpoint
+from .distill_arguments import THESEUS, DistillArguments, StudentArguments, parse, stage_arguments
+from .distill_models import Pair, costs
+from .finetune_arguments import TaskDataArguments
+from .finetune_rows import Rows
+from .finetune_tasks import read_splits
+from .masked_lm_task import MaskedLMTask, read_texts
+from .runs import configure_logging
+from .seeded_runs import (
+    SeededJob,
+    digest_of,
+    options_of,
+    plain_model,
+    print_results,
+    run_seeds,
+    summary,
+    write_json,
+    write_lines,
+    write_results,
+)
+from .tables import text_table
+
+logger = logging.getLogger(__name__)
+
+DISTILLED, ALONE, TEACHER = "distilled", "without the teacher", "teacher"
+COSTS = ("parameters", "rows_per_second")
+FINISHED = "finished.json"
+
+
+def run(arguments: list[str]) -> int:
+    """Run the job.
+
+    Args:
+        arguments: the command line after `distill`.
+
+    Returns:
+        0.
+
+    Raises:
+        ValueError: arguments or data are wrong; the message says which and what to do.
+    """
+    distill(*parse(arguments))
+    return 0
+
+
+def distill(
+    student_args: StudentArguments, data_args: TaskDataArguments, training_args: DistillArguments
+) -> dict[str, Any]:
+    """Distil and measure by seeds; save the first seed's student, its predictions, its card and all results.
+
+    Args:
+        student_args: teachers and student, see `distill_arguments` for all three.
+        data_args: the task and its data.
+        training_args: the stages and how they are trained.
+
+    Returns:
+        `runs` (one entry a seed and variant), `summary` (variant, the teacher among them -> metric -> mean and
+        standard deviation, `COSTS` among the metrics), `majority` and `labels`.
+
+    Raises:
+        ValueError: data, teacher and stages do not fit each other, or the output folder has files.
+    """
+    reader = read_texts if data_args.task == MaskedLMTask.name else read_splits
+    examples, task = reader(data_args)
+    check_card_fields(data_args.language, student_args.license or "unknown", pipeline_tag=task.pipeline_tag)
+    configure_logging(training_args)
+    evaluated = tuple(split for split in ("validation", "test") if split in examples)
+    pair = Pair(task, student_args)
+    encoded: dict[str, Rows] = {}
+
+    def rows(split: str) -> Rows:
+        if split not in encoded:
+            encoded[split] = task.encode(examples[split], pair.tokenizer, data_args.max_seq_length)
+        return encoded[split]
+
+    def common(args: Any) -> dict[str, Any]:
+        """What every Trainer of the job is given."""
+        args.label_names = ["labels"]  # upstream takes the heads' own names, which differ
+        validation = rows("validation") if args.eval_strategy != "no" else None
+
+        def metrics(evaluation: Any) -> dict[str, float]:
+            return task.scores(evaluation.predictions, examples["validation"], validation)
+
+        return {
+            "args": args,
+            "train_dataset": rows("train").inputs,
+            "eval_dataset": None if validation is None else validation.inputs,
+            "data_collator": task.collator(pair.tokenizer),
+            "processing_class": pair.tokenizer,
+            "compute_metrics": None if validation is None else metrics,
+            "preprocess_logits_for_metrics": task.reduce_logits,
+        }
+
+    def staged(args: DistillArguments) -> Any:
+        """Run all stages but the last, and give its Trainer."""
+        student = pair.student(args.seed)
+        *earlier, (name, options) = training_args.stages.items()
+        for earlier_name, earlier_options in earlier:
+            _stage(earlier_name, earlier_options, args, student, pair, common)
+        set_seed(args.seed)
+        stage_args = stage_arguments(args, options, args.output_dir, last=True)
+        logger.info("stage %s", name)
+        if options.get("preset") == THESEUS:
+            predecessor = pair._teacher(student_args.teacher_name_or_path[0])
+            return TheseusTrainer(predecessor, successor=student, **common(stage_args))
+        return DistillationTrainer(student, pair.teachers, **common(stage_args))
+
+    def build(variant: str, args: DistillArguments) -> tuple[Any, Any]:
+        if variant == DISTILLED:
+            return staged(args), task.saved(pair.tokenizer)
+        alone = copy(args)
+        alone.num_train_epochs, alone.learning_rate = epochs_alone(training_args), args.baseline_learning_rate
+        loss = partial(task.loss, label_smoothing=args.label_smoothing_factor)
+        return (
+            ResumableTrainer(model=pair.student(args.seed), compute_loss_func=loss, **common(alone)),
+            task.saved(pair.tokenizer),
+        )
+
+    def score(trainer: Any, variant: str, split: str) -> dict[str, float]:
+        trainer.compute_metrics = None  # that of the validation data
+        found = rows(split)
+        output = trainer.predict(found.inputs)
+        kept = (variant, trainer.args.seed) == (DISTILLED, training_args.seeds[0])
+        if kept and trainer.is_world_process_zero():
+            file = Path(training_args.output_dir) / f"predictions_{split}.jsonl"
+            write_lines(file, task.records(output.predictions, examples[split], found))
+        spent = costs(plain_model(trainer), found.inputs, task.collator(pair.tokenizer))
+        return {**_scores(task, output, examples[split], found), **spent}
+
+    options = {"data": digest_of(examples), **options_of(student_args, data_args)}
+    options |= {"stages": training_args.stages, "baseline_epochs": training_args.baseline_epochs}
+    variants = (DISTILLED, ALONE) if training_args.baseline else (DISTILLED,)
+    job = SeededJob(variants, evaluated, build, score, options)
+    results: dict[str, Any] = {"runs": run_seeds(job, training_args), "labels": list(task.labels)}
+    results["majority"] = task.majority(examples["train"], examples[evaluated[-1]])
+    results["simple_baseline"] = task.simple
+    results["summary"] = summary(results["runs"], evaluated[-1])
+    results["summary"][TEACHER] = {
+        name: {"mean": value, "std": 0.0}
+        for name, value in teacher_scores(pair, task, common, training_args, rows, examples, evaluated[-1]).items()
+    }
+    finish(task, student_args, data_args, training_args, examples, results)
+    if training_args.process_index == 0:
+        print_results(results, task.shown, evaluated[-1], Path(training_args.output_dir))
+        header = ["", "parameters", "to the teacher's", "rows a second", "to the teacher's"]
+        print(text_table(header, cost_rows(results)))
+    return results
+
+
+def _stage(name: str, options: dict[str, Any], args: Any, student: Any, pair: Pair, common: Any) -> None:
+    """Run a stage that is not the last, or read what it made if it is finished; the student is changed in place."""
+    from safetensors.torch import load_file, load_model
+
+    folder = Path(args.output_dir) / f"stage-{name}"
+    finished = folder / FINISHED
+    if finished.is_file():
+        load_model(student, str(folder / "model.safetensors"), strict=False)
+        return
+    set_seed(args.seed)
+    logger.info("stage %s", name)
+    trainer = DistillationTrainer(
+        student, pair.teachers, **common(stage_arguments(args, options, str(folder), last=False))
+    )
+    checkpoint = last_complete_checkpoint(folder)
+    trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    trainer.save_model(str(folder))
+    if trainer.is_world_process_zero():
+        write_json(finished, {"stage": name, "tensors": len(load_file(str(folder / "model.safetensors")))})
+    trainer.accelerator.wait_for_everyone()
+    trainer.accelerator.free_memory()
+    student.to("cpu")
+
+
+def epochs_alone(args: DistillArguments) -> float:
+    """Passes over the data of the student without a teacher: as told, or those of all stages together.
+
+    Args:
+        args: has the stages.
+    """
+    if args.baseline_epochs is not None:
+        return args.baseline_epochs
+    return sum(float(stage.get("num_train_epochs", args.num_train_epochs)) for stage in args.stages.values())
+
+
+def _scores(task: Any, output: Any, examples: Any, found: Rows) -> dict[str, float]:
+    if task.name == MaskedLMTask.name:  # its labels are drawn by the collator
+        return task.scores_of_labels(output.predictions, output.label_ids)
+    return task.scores(output.predictions, examples, found)
+
+
+def teacher_scores(
+    pair: Pair, task: Any, common: Any, args: DistillArguments, rows: Any, examples: Any, split: str
+) -> dict[str, float]:
+    """Scores of the first teacher on the data that is reported.
+
+    Args:
+        pair: has the teachers.
+        task: what is scored.
+        common: what a Trainer is given.
+        args: of the job.
+        rows: split -> rows.
+        examples: split -> examples.
+        split: which.
+
+    Returns:
+        Scores and `COSTS`.
+    """
+    arguments = stage_arguments(args, {"objectives": {"labels": 1.0}}, f"{args.output_dir}/_runs/teacher", last=False)
+    trainer = ResumableTrainer(model=pair.teachers[0], **common(arguments))
+    trainer.compute_metrics = None
+    output = trainer.predict(rows(split).inputs)
+    spent = costs(pair.teachers[0], rows(split).inputs, task.collator(pair.tokenizer))
+    return {**_scores(task, output, examples[split], rows(split)), **spent}
+
+
+def cost_rows(results: dict[str, Any]) -> list[list[str]]:
+    """Size and speed of each variant, means over seeds, beside the teacher's.
+
+    Args:
+        results: with `summary`.
+
+    Returns:
+        Rows of text.
+    """
+    means = {variant: [scores[name]["mean"] for name in COSTS] for variant, scores in results["summary"].items()}
+    of_teacher = means[TEACHER]
+    return [
+        [
+            variant,
+            f"{size:,.0f}",
+            f"{size / of_teacher[0]:.2f}",
+            f"{speed:,.0f}",
+            f"{speed / of_teacher[1]:.2f}",
+        ]
+        for variant, (size, speed) in means.items()
+    ]
+
+
+def finish(
+    task: Any,
+    student_args: StudentArguments,
+    data_args: TaskDataArguments,
+    training_args: DistillArguments,
+    examples: dict[str, list[Any]],
+    results: dict[str, Any],
+) -> None:
+    """Write the results and the student's card."""
+    stages = {
+        f"stage {name}": ", ".join(f"{option} {value}" for option, value in options.items())
+        for name, options in training_args.stages.items()
+    }
+    spent = {
+        f"size and speed, {row[0]}": f"{row[1]} parameters, {row[4]} of the teacher's rows a second"
+        for row in cost_rows(results)
+    }
+    write_results(
+        Path(training_args.output_dir),
+        results,
+        task.shown,
+        training_args,
+        f"A student for {task.kind}, distilled from {', '.join(student_args.teacher_name_or_path)}.",
+        {"max_seq_length": data_args.max_seq_length, **stages, **spent},
+        data={
+            "name": data_args.dataset_name or ", ".join(Path(file).name for file in data_args.train_file or ()),
+            "license": data_args.data_license or "unknown",
+            "examples": {split: len(ones) for split, ones in examples.items()},
+        },
+        language=data_args.language,
+        license=student_args.license or "unknown",
+        pipeline_tag=task.pipeline_tag,
+        template=task.template,
+    )
+
+
+__all__ = ["cost_rows", "distill", "run"]

@@ -1,0 +1,158 @@
+"""What `hf-ptm-ext distill` can be told beside the data."""
+
+import json
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from transformers import TrainingArguments
+
+from ..distillation import PRESET_NAMES, DistillationArguments, TheseusArguments
+from ..distillation.registry import unknown_name
+from .finetune_arguments import KnowledgeGraphArguments, TaskDataArguments, check
+from .seeded_arguments import SeededArguments, parse_groups
+
+THESEUS = "theseus"
+BILSTM = "distilled_bilstm"
+TASKS = ("classification", "tagging", "masked-lm")
+
+
+@dataclass
+class StudentArguments:
+    """Who teaches, who learns, and what it begins from."""
+
+    teacher_name_or_path: list[str] = field(
+        metadata={"help": "Fine-tuned teacher, a folder or a hub id; several are averaged."}
+    )
+    teacher_revision: str = field(default="main", metadata={"help": "Branch, tag or commit of a hub id."})
+    trust_remote_code: bool = field(default=False, metadata={"help": "Run code that a checkpoint carries."})
+    student_layers: int | None = field(default=None, metadata={"help": "Layers of the student (default: as init)."})
+    student_hidden_size: int | None = field(default=None, metadata={"help": "Its width (default: the teacher's)."})
+    student_intermediate_size: int | None = field(
+        default=None, metadata={"help": "Its feed-forward width (default: in the teacher's proportion)."}
+    )
+    student_num_attention_heads: int | None = field(default=None, metadata={"help": "Its heads (the teacher's)."})
+    student_size: str | None = field(default=None, metadata={"help": "tinybert-4l-312d or tinybert-6l-768d."})
+    student_init: str = field(
+        default="every-other",
+        metadata={"help": "every-other, first, last, none, or teacher layers by number: 0,5,11."},
+    )
+    student_class: str | None = field(
+        default=None, metadata={"help": f"distilbert, mobilebert or {BILSTM} (default: the teacher's class)."}
+    )
+    student_name_or_path: str | None = field(
+        default=None,
+        metadata={"help": "Begin with this checkpoint instead, of the teacher's vocabulary (a general student)."},
+    )
+    license: str | None = field(
+        default=None, metadata={"help": "Licence of the student's weights, as the Hub spells it, for the card."}
+    )
+
+
+@dataclass
+class DistillArguments(SeededArguments):
+    """Arguments of training; each stage may have its own."""
+
+    output_dir: str = field(default="outputs/distilled", metadata={"help": "Where results and the student go."})
+    stages: str = field(
+        default="{}",
+        metadata={
+            "help": "Mapping name -> `preset` (or `objectives`), `preset_options` and training arguments of its own, "
+            f"one after the other, or JSON; presets: {', '.join((*PRESET_NAMES, THESEUS))}."
+        },
+    )
+    baseline: bool = field(
+        default=True, metadata={"help": "Also train the same student without the teacher, with each seed."}
+    )
+    baseline_epochs: float | None = field(
+        default=None, metadata={"help": "Its passes over the data (default: those of all stages together)."}
+    )
+    baseline_learning_rate: float = field(default=5e-5, metadata={"help": "Its learning rate."})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.stages, str):
+            try:
+                self.stages = json.loads(self.stages)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"`stages` must be a mapping or JSON, got {self.stages!r}: {error}") from error
+
+
+GROUPS = (StudentArguments, TaskDataArguments, DistillArguments)
+
+
+def parse(arguments: list[str]) -> tuple[StudentArguments, TaskDataArguments, DistillArguments]:
+    """Parse `[RECIPE] [--flag value ...] [--overrides name=value ...]`; later values win.
+
+    Args:
+        arguments: the command line without the program's name.
+
+    Returns:
+        The three groups of arguments.
+
+    Raises:
+        ValueError: an unknown recipe key, or values that contradict each other.
+    """
+    description = "Distil a student from a fine-tuned teacher, by seeds, beside the same student without it."
+    student, data, training = parse_groups(arguments, GROUPS, "distill", description)
+    if data.task not in TASKS:
+        raise ValueError(f"`task` must be one of {', '.join(TASKS)}, got {data.task!r}.")
+    if data.task != "masked-lm":
+        check(data, KnowledgeGraphArguments(), training)
+    elif not data.train_file or not (data.validation_file or data.test_file):
+        raise ValueError("`train_file` and `validation_file` or `test_file` must be named for masked-lm.")
+    check_stages(training)
+    return student, data, training
+
+
+def check_stages(training: DistillArguments) -> None:
+    """Refuse stages that cannot be, before anything is read.
+
+    Args:
+        training: has them.
+
+    Raises:
+        ValueError: see the messages.
+    """
+    stages = training.stages
+    if not isinstance(stages, dict) or not stages or not all(isinstance(one, dict) for one in stages.values()):
+        raise ValueError(
+            "`stages` must name at least one stage and its options, such as {distil: {preset: pkd}}, got "
+            f"{stages!r}. The recipes distill_*.yaml have them."
+        )
+    for name, options in stages.items():
+        preset = options.get("preset")
+        theseus = preset == THESEUS
+        if preset is not None and not theseus and preset not in PRESET_NAMES:
+            raise unknown_name("preset", preset, (*PRESET_NAMES, THESEUS))
+        known = {f.name for f in fields(TheseusArguments if theseus else DistillationArguments)} | {"preset"}
+        unknown = sorted(set(options) - known)
+        if unknown:
+            raise ValueError(f"Stage `{name}` of `stages` has unknown options: {', '.join(unknown)}.")
+        if theseus and len(stages) > 1:
+            raise ValueError("`preset` = theseus makes its own student: it must be the only stage.")
+
+
+def stage_arguments(args: DistillArguments, options: dict[str, Any], folder: str, last: bool) -> Any:
+    """The arguments of one stage: those of the job, and its own.
+
+    Args:
+        args: of the run.
+        options: of the stage.
+        folder: where its checkpoints go.
+        last: whether it is the one that is evaluated.
+
+    Returns:
+        `DistillationArguments`, or `TheseusArguments` for its preset.
+    """
+    values = {f.name: getattr(args, f.name) for f in fields(TrainingArguments) if f.init}
+    if not last:
+        values |= {"eval_strategy": "no", "load_best_model_at_end": False, "metric_for_best_model": None}
+    values |= {"resume_from_checkpoint": None, **options, "output_dir": folder}
+    cls: Any = DistillationArguments
+    if options.get("preset") == THESEUS:
+        values.pop("preset")
+        cls = TheseusArguments
+    return cls(**values)
+
+
+__all__ = ["BILSTM", "GROUPS", "THESEUS", "DistillArguments", "StudentArguments", "parse", "stage_arguments"]
