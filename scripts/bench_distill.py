@@ -124,7 +124,7 @@ def divergence(own: torch.Tensor, taught: torch.Tensor, mask: torch.Tensor) -> t
 def value_relation(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """softmax(V V^T / sqrt(d)) of each head."""
     heads = values.float().unflatten(-1, (HEADS, -1)).transpose(1, 2)
-    scores = heads @ heads.transpose(2, 3) / heads.shape[-1] ** 0.5
+    scores = (heads @ heads.transpose(2, 3)).float() / heads.shape[-1] ** 0.5  # half precision under autocast
     return scores.masked_fill(mask[:, None, None, :] == 0, torch.finfo(torch.float32).min).softmax(-1)
 
 
@@ -320,7 +320,7 @@ def in_own_process(name: str) -> tuple[float, float]:
     """`extra_memory` of one way in a fresh process, in which freed tensors go back to the system at once."""
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
     command = [sys.executable, __file__, *sys.argv[1:], "--memory-of", name]
-    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
     memory, loss = json.loads(done.stdout.splitlines()[-1])
     return memory, loss
 
