@@ -156,6 +156,20 @@ FAMILIES = (
         },
     ),
     Family(
+        model_type="ib_bert",
+        config="IBBertConfig",
+        models={
+            "AutoModel": "IBBertModel",
+            "AutoModelForPreTraining": "IBBertForPreTraining",
+            "AutoModelForMaskedLM": "IBBertForMaskedLM",
+            "AutoModelForNextSentencePrediction": "IBBertForNextSentencePrediction",
+            "AutoModelForSequenceClassification": "IBBertForSequenceClassification",
+            "AutoModelForTokenClassification": "IBBertForTokenClassification",
+            "AutoModelForQuestionAnswering": "IBBertForQuestionAnswering",
+            "AutoModelForMultipleChoice": "IBBertForMultipleChoice",
+        },
+    ),
+    Family(
         model_type="zen",
         config="ZenConfig",
         models={

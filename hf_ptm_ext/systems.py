@@ -135,6 +135,16 @@ SYSTEMS = (
         link="https://arxiv.org/abs/1911.00720",
     ),
     System(
+        name="IB-BERT (MobileBERT's teacher)",
+        family="ib_bert",
+        models=("hf_ptm_ext.IBBertForPreTraining",),
+        collators=(f"{_COLLATORS}.DataCollatorForMaskedLanguageModeling",),
+        objectives=("mlm", "nsp"),
+        trainers=(_TRAINER,),
+        paper="MobileBERT: a Compact Task-Agnostic BERT for Resource-Limited Devices",
+        link="https://arxiv.org/abs/2004.02984",
+    ),
+    System(
         name="BERT masked language model",
         family=None,
         models=(),

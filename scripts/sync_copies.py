@@ -34,6 +34,7 @@ COPIES = {
         "ernie_thu": "ErnieThu",
         "kbert": "KBert",
         "nezha": "Nezha",
+        "ib_bert": "IBBert",
         "zen": "Zen",
         "k_adapter": "KAdapter",
     },
@@ -47,6 +48,7 @@ COPIES = {
         "ernie_thu": "ErnieThu",
         "kbert": "KBert",
         "nezha": "Nezha",
+        "ib_bert": "IBBert",
         "zen": "Zen",
         "k_adapter": "KAdapter",
     },
@@ -81,6 +83,39 @@ EXTRACTS = {
         "Losses over labelled targets alone: a sum divided by a count, the caller's `num_items_in_batch` if given.",
         ("mass", "mass_nmt"),
     ),
+    "attention": (
+        "encoder",
+        (
+            "UPSTREAM_ARGUMENTS",
+            "refuse_unknown_arguments",
+            "eager_attention_forward",
+            "is_plain_linear",
+            "CanonicalSelfAttention",
+            "CanonicalPooler",
+        ),
+        "Self-attention, BERT's pooler, and the refusal of unread arguments.",
+        ("ib_bert",),
+    ),
+    "rows": (
+        "inputs",
+        (
+            "REFERENCE_PADDING_BIAS",
+            "position_ids_of",
+            "check_position_ids",
+            "visible_function",
+            "has_empty_row",
+            "build_attention_mask",
+            "first_token_states",
+        ),
+        "Positions, who may look at whom in padded and packed rows, and each sequence's first token.",
+        ("ib_bert",),
+    ),
+    "pretraining": (
+        "pretraining",
+        ("CanonicalVocabularyModel", "CanonicalForPreTrainingOutput", "pretraining_losses", "pretraining_sums"),
+        "BERT's pre-training: masked tokens and next sentence, their losses, and what the model returns.",
+        ("ib_bert",),
+    ),
     "masks": (
         "inputs",
         ("REFERENCE_PADDING_BIAS", "visible_function", "has_empty_row", "build_attention_mask", "first_token_states"),
@@ -108,7 +143,7 @@ def extract(stem: str, names: tuple[str, ...], docstring: str, family: str) -> s
     lines = source.splitlines()
     imports, parts = [], {}
     for node in ast.parse(source).body:
-        first = node.lineno - 1
+        first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))]) - 1
         while lines[first - 1].startswith("#"):
             first -= 1
         text = "\n".join(lines[first : node.end_lineno])
@@ -124,7 +159,8 @@ def extract(stem: str, names: tuple[str, ...], docstring: str, family: str) -> s
         node.names = [alias for alias in node.names if (alias.asname or alias.name).split(".")[0] in used]
         kept += [ast.unparse(node)] if node.names else []
     imported = in_family("\n".join(kept), family)
-    return formatted(HEADER.format(stem=stem) + f'"""{docstring}"""\n\n{imported}\n\n{body}\n')
+    copy = f'"""{docstring}"""\n\n{imported}\n\n{body}\n'.replace("Canonical", COPIES["loading"][family])
+    return formatted(HEADER.format(stem=stem) + copy)
 
 
 def formatted(text: str) -> str:

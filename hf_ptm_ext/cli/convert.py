@@ -10,6 +10,7 @@ from . import COMMANDS, convert_adapters
 
 # family -> module that converts it
 FAMILIES = {
+    "ib_bert": "hf_ptm_ext.conversion.ib_bert",
     "kbert": "hf_ptm_ext.conversion.kbert",
     "mass": "hf_ptm_ext.conversion.mass",
     "ernie_thu": "hf_ptm_ext.conversion.ernie_thu",

@@ -242,6 +242,7 @@ def problem_type_loss(
     return mean_over_targets(loss_sum, labels, num_items_in_batch)
 
 
+@torch.no_grad()
 def target_sums(head: nn.Module, states: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Sums for evaluation, a chunk of targets at a time so that no large logits tensor ever exists.
 

@@ -1,0 +1,1 @@
+"""IB-BERT: MobileBERT's teacher, a BERT-large with inverted bottlenecks."""

@@ -1,0 +1,205 @@
+# Generated from models/canonical/encoder_canonical.py by scripts/sync_copies.py; change that file.
+"""Self-attention, BERT's pooler, and the refusal of unread arguments."""
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.cache_utils import Cache
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+# Keyword arguments that upstream's code hands through every `forward`: decorators of the base model, the Trainer,
+# configs with `use_cache`.
+UPSTREAM_ARGUMENTS = frozenset(
+    {
+        "output_hidden_states",
+        "output_attentions",
+        "return_dict",
+        "num_items_in_batch",
+        "use_cache",
+        "is_causal",
+        "debug_io",
+        "debug_io_dir",
+        "prune_layers",
+    }
+)
+
+
+def refuse_unknown_arguments(model: str, unnamed: Mapping[str, Any], named: Iterable[str]) -> None:
+    """Refuse keyword arguments that nothing reads: a misspelt mask would be ignored without notice.
+
+    Args:
+        model: name of the model class, for the message.
+        unnamed: what its `forward` got as `**kwargs`; values of `None` stand for "not given" and pass.
+        named: the arguments that its `forward` names, to suggest one of them.
+
+    Raises:
+        TypeError: a keyword argument is neither upstream's nor `None`.
+    """
+    unknown = [name for name, value in unnamed.items() if value is not None and name not in UPSTREAM_ARGUMENTS]
+    if not unknown:
+        return
+    known = sorted({*named} - {"self", "kwargs"})
+    hints = []
+    for name in unknown:
+        similar = difflib.get_close_matches(name, known, n=1)
+        hints.append(f"`{name}`" + (f" (did you mean `{similar[0]}`?)" if similar else ""))
+    raise TypeError(
+        f"{model} got keyword arguments that nothing reads: {', '.join(hints)}. The encoder's are "
+        f"{', '.join(f'`{name}`' for name in known)}{'' if 'cache' in known else '; it has no cache'}."
+    )
+
+
+def eager_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Plain softmax attention, the naive reference of the other implementations.
+
+    Args:
+        module: the attention module, for its `training` flag.
+        query: `(batch, heads, seq_len, head_dim)`.
+        key: `(batch, heads, seq_len, head_dim)`.
+        value: `(batch, heads, seq_len, head_dim)`.
+        attention_mask: additive, broadcastable to `(batch, heads, seq_len, seq_len)`, or `None`.
+        scaling: factor of the scores.
+        dropout: probability of dropping an attention weight.
+        kwargs: ignored; other implementations read them.
+
+    Returns:
+        The context `(batch, seq_len, heads, head_dim)` and the weights `(batch, heads, seq_len, seq_len)`.
+    """
+    # A division, as in the reference codes: a product rounds differently where the root of head_dim is no power of 2.
+    scores = torch.matmul(query, key.transpose(2, 3)) / (1 / scaling)
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    weights = nn.functional.softmax(scores, dim=-1)
+    weights = nn.functional.dropout(weights, p=dropout, training=module.training)
+    return torch.matmul(weights, value).transpose(1, 2), weights
+
+
+def is_plain_linear(module: nn.Module) -> bool:
+    """Whether calling `module` is exactly `F.linear` on its own weight and bias, with nothing attached to it.
+
+    Wrappers and parametrisations change the module's type, quantisation and sharding that of the weight, offloading
+    replaces `forward`, everything else comes as a hook.
+
+    Args:
+        module: what stands where a projection is.
+
+    Returns:
+        True if the product with its weight and bias may be computed without calling it.
+    """
+    return (
+        type(module) is nn.Linear
+        and type(module.weight) is nn.Parameter
+        and "forward" not in module.__dict__
+        and not module._forward_hooks
+        and not module._forward_pre_hooks
+        and not module._backward_hooks
+        and not module._backward_pre_hooks
+    )
+
+
+class IBBertSelfAttention(nn.Module):
+    """Multi-head self-attention with separate query, key and value parameters, fused at run time where exact.
+
+    Args:
+        config: the configuration.
+        layer_idx: number of the layer.
+        hidden_size: width of the states (default: `config.hidden_size`).
+        num_attention_heads: number of heads (default: `config.num_attention_heads`).
+    """
+
+    def __init__(self, config, layer_idx: int, hidden_size: int | None = None, num_attention_heads: int | None = None):
+        super().__init__()
+        width = config.hidden_size if hidden_size is None else hidden_size
+        heads = config.num_attention_heads if num_attention_heads is None else num_attention_heads
+        if width % heads:
+            raise ValueError(f"`hidden_size` must be a multiple of `num_attention_heads`, got {width} and {heads}.")
+        self.config = config
+        self.layer_idx = layer_idx
+        self.num_attention_heads = heads
+        self.attention_head_size = width // heads
+        self.scaling = self.attention_head_size**-0.5
+        self.is_causal = False
+
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width)
+        self.value = nn.Linear(width, width)
+        self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
+
+    def project(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Query, key and value, each `(batch, seq_len, hidden)`."""
+        modules = (self.query, self.key, self.value)
+        if all(is_plain_linear(module) for module in modules):
+            weight = torch.cat([module.weight for module in modules])
+            bias = torch.cat([module.bias for module in modules])
+            return nn.functional.linear(hidden_states, weight, bias).chunk(3, dim=-1)
+        return self.query(hidden_states), self.key(hidden_states), self.value(hidden_states)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        plain_attention: bool = False,
+        attention_function: Callable | None = None,
+        cache: Cache | None = None,
+        **kwargs,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Attend.
+
+        Args:
+            hidden_states: `(batch, seq_len, hidden)`.
+            attention_mask: what the configured attention implementation takes, or `None`.
+            plain_attention: whether to compute as eager attention does, whatever is configured: for masks under which
+                the rounding of the scores matters.
+            attention_function: what computes the attention instead of the configured implementation, called as
+                `eager_attention_forward` is: for families whose scores or values depend on more than query and key.
+            cache: keys and values of earlier tokens, to which this call's are added; for families that generate.
+            kwargs: passed on to the attention implementation.
+
+        Returns:
+            The context `(batch, seq_len, hidden)` and the weights (`None` unless eager).
+        """
+        input_shape = hidden_states.shape[:-1]
+        query, key, value = (
+            part.reshape(*input_shape, self.num_attention_heads, self.attention_head_size).transpose(1, 2)
+            for part in self.project(hidden_states)
+        )
+        if cache is not None:
+            key, value = cache.update(key, value, self.layer_idx)
+        implementation = "eager" if plain_attention else self.config._attn_implementation
+        if attention_function is None:
+            attention_function = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
+        context, weights = attention_function(
+            self,
+            query,
+            key,
+            value,
+            attention_mask,
+            dropout=self.dropout.p if self.training else 0.0,
+            scaling=self.scaling,
+            **kwargs,
+        )
+        return context.reshape(*input_shape, -1), weights
+
+
+class IBBertPooler(nn.Module):
+    """BERT's pooler: dense and tanh over the state of a sequence's first token."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, first_token_states: torch.Tensor) -> torch.Tensor:
+        """`(..., hidden)` to `(..., hidden)`."""
+        return torch.tanh(self.dense(first_token_states))
