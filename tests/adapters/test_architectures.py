@@ -144,13 +144,13 @@ def test_of_two_dropouts_by_function_only_the_adapters_are_moved() -> None:
     assert [bool(wrapper.options) for wrapper in wrappers] == [True, False, True]
 
 
-@pytest.mark.parametrize("model_type", (*OURS, "ib_bert"))
+@pytest.mark.parametrize("model_type", [*OURS, "ib_bert"])
 def test_lora_finds_its_targets_in_every_family(model_type: str) -> None:
     model = get_peft_model(make_model(model_type), LoraConfig(r=2))
     assert any("lora_A" in name for name, _ in model.named_parameters())
 
 
-@pytest.mark.parametrize("model_type", (*OURS, "ib_bert"))
+@pytest.mark.parametrize("model_type", [*OURS, "ib_bert"])
 def test_ia3_and_layer_norm_tuning_find_theirs(model_type: str) -> None:
     from peft import IA3Config, LNTuningConfig
 
