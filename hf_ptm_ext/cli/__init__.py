@@ -15,6 +15,7 @@ COMMANDS = {
     "finetune": "fine-tune an encoder (classification, tagging, question answering), with and without a graph",
     "adapt": "train adapters on an encoder, with other methods and full fine-tuning beside them",
     "distill": "distil a student from a fine-tuned teacher, beside the same student alone",
+    "multitask": "fine-tune one encoder on several tasks at once, beside each task alone",
     "finetune-relations": "fine-tune an encoder for relation classification, with and without entities",
     "finetune-typing": "fine-tune an encoder for entity typing, with and without entities",
     "train-entity-vectors": "train entity vectors (TransE) on the triples of a knowledge graph",
@@ -25,7 +26,10 @@ COMMANDS = {
     "systems": "list the systems of this package and what they are made of",
 }
 # These read their own command line, from the raw arguments.
-RAW = ("pretrain", "finetune", "adapt", "distill", "finetune-seq2seq", "finetune-relations", "finetune-typing")
+RAW = (
+    *("pretrain", "finetune", "adapt", "distill", "multitask"),
+    *("finetune-seq2seq", "finetune-relations", "finetune-typing"),
+)
 
 USER_MISTAKE = 2
 # `main` takes the option out before anything is parsed; the parsers have it for their help.

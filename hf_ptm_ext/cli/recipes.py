@@ -11,6 +11,26 @@ import yaml
 from ..resources import resource
 
 
+def recipe_file(path: str) -> Path:
+    """Find a recipe.
+
+    Args:
+        path: a file; a name without a folder is also looked up among the recipes that come with the package.
+
+    Returns:
+        The file, which need not exist if a folder is named.
+
+    Raises:
+        FileNotFoundError: no such file and no such recipe.
+
+    Example:
+        >>> recipe_file("quickstart.yaml").name
+        'quickstart.yaml'
+    """
+    file = Path(path)
+    return file if file.is_file() or file.name != path else resource("configs", path)
+
+
 def read_recipe(path: str, groups: Sequence[type], command: str) -> dict[str, Any]:
     """Read a flat YAML or JSON recipe.
 
@@ -26,9 +46,7 @@ def read_recipe(path: str, groups: Sequence[type], command: str) -> dict[str, An
         ValueError: not a mapping, not parsable, or a key that is no argument.
         FileNotFoundError: no such file and no such recipe.
     """
-    file = Path(path)
-    if not file.is_file() and file.name == path:
-        file = resource("configs", path)
+    file = recipe_file(path)
     text = file.read_text(encoding="utf-8")
     try:
         recipe = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
@@ -55,6 +73,71 @@ def as_flags(values: dict[str, Any]) -> list[str]:
         else:
             flags += [str(item) for item in (value if isinstance(value, list) else [value])]
     return flags
+
+
+def split_nested(arguments: Sequence[str], group: str) -> tuple[list[str], dict[str, dict[str, Any]]]:
+    """Take the flags out that name a field inside a mapping of mappings.
+
+    Args:
+        arguments: a command line.
+        group: name of the mapping.
+
+    Returns:
+        The other arguments; member -> field -> the word behind the flag, or all of them if there are several.
+
+    Raises:
+        ValueError: such a flag does not name a member and a field, or has no value.
+
+    Example:
+        >>> split_nested(["--seeds", "0", "--tasks.topic.train_file", "a", "b", "--tasks.tags.head=san"], "tasks")
+        (['--seeds', '0'], {'topic': {'train_file': ['a', 'b']}, 'tags': {'head': 'san'}})
+    """
+    others: list[str] = []
+    found: dict[str, dict[str, Any]] = {}
+    values: list[str] | None = None  # of the flag that is being read
+    flags: list[tuple[str, list[str]]] = []
+    for word in arguments:
+        if word.startswith(f"--{group}."):
+            name, equals, value = word.partition("=")
+            values = [value] if equals else []
+            flags.append((name, values))
+        elif word.startswith("--") or values is None:
+            values = None
+            others.append(word)
+        else:
+            values.append(word)
+    for name, words in flags:
+        member, _, field = name.removeprefix(f"--{group}.").partition(".")
+        if not (member and field and words):
+            raise ValueError(f"`{name}` must be spelt --{group}.NAME.FIELD VALUE.")
+        found.setdefault(member, {})[field] = words[0] if len(words) == 1 else words
+    return others, found
+
+
+def nested(name: str, value: Any) -> dict[str, dict[str, Any]]:
+    """A mapping of mappings, as it is or as JSON spells it.
+
+    Args:
+        name: of the argument, for messages.
+        value: the mapping, or JSON.
+
+    Returns:
+        The mapping.
+
+    Raises:
+        ValueError: it is no mapping of mappings.
+
+    Example:
+        >>> nested("tasks", '{"topic": {"task": "classification"}}')
+        {'topic': {'task': 'classification'}}
+    """
+    try:
+        found = json.loads(value) if isinstance(value, str) else value
+    except json.JSONDecodeError as error:
+        raise ValueError(f"`{name}` must be a mapping or JSON, got {value!r}: {error}") from error
+    if not isinstance(found, dict) or not found or not all(isinstance(one, dict) for one in found.values()):
+        raise ValueError(f"`{name}` must be a mapping from names to mappings of arguments, got {found!r}.")
+    return found
 
 
 def split_overrides(arguments: list[str]) -> list[str]:

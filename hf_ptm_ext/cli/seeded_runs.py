@@ -61,6 +61,8 @@ class SeededJob:
             or processor). The random state is set before.
         score: from a trained Trainer, its variant and a split to scores.
         options: everything that decides what the runs do, the Trainer's arguments aside.
+        save: from the output folder, the first run's Trainer and what `build` gave to saved files (default:
+            `save_model`).
     """
 
     variants: tuple[str, ...]
@@ -68,6 +70,7 @@ class SeededJob:
     build: Callable[[str, Any], tuple[Any, Any]]
     score: Callable[[Any, str, str], dict[str, float]]
     options: Mapping[str, Any]
+    save: Callable[[Path, Any, Any], None] | None = None
 
 
 def run_seeds(job: SeededJob, args: SeededArguments) -> list[dict[str, Any]]:
@@ -99,7 +102,7 @@ def run_seeds(job: SeededJob, args: SeededArguments) -> list[dict[str, Any]]:
             run |= {split: job.score(trainer, variant, split) for split in job.splits}
             logger.info("seed %d, %s: %s", seed, variant, run[job.splits[-1]])
             if number == 0 and place == 0:
-                save_model(Path(args.output_dir), trainer, processor)
+                (job.save or save_model)(Path(args.output_dir), trainer, processor)
             if trainer.is_world_process_zero():
                 write_json(record, run)
                 shutil.rmtree(folder / f"seed{seed}_{place}", ignore_errors=True)

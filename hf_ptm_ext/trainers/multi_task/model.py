@@ -234,14 +234,25 @@ class MultiTaskModel(nn.Module):
         Returns:
             The folders written.
         """
-        written = []
-        for name, model in self.models.items():
-            # A part of the shared encoder that this class does not have is left out.
-            state = model.state_dict()
-            target = Path(folder) / name
-            model.save_pretrained(target, state_dict={key: state[key] for key in self.own_names[name]})
-            written.append(target)
-        return written
+        for name in self.models:
+            self.save_task(name, Path(folder) / name)
+        return [Path(folder) / name for name in self.models]
+
+    def save_task(self, name: str, folder: str | Path) -> None:
+        """Write one task's model as a plain checkpoint of its own class.
+
+        Args:
+            name: of the task.
+            folder: where to.
+
+        Raises:
+            ValueError: the task is unknown.
+        """
+        if name not in self.models:
+            raise ValueError(f"`name` must be one of {sorted(self.models)}, got {name!r}.")
+        # A part of the shared encoder that this class does not have is left out.
+        state = self.models[name].state_dict()
+        self.models[name].save_pretrained(folder, state_dict={key: state[key] for key in self.own_names[name]})
 
 
 def _logits(task: str, output: ModelOutput) -> torch.Tensor:

@@ -23,6 +23,7 @@ class Task:
         compute_metrics: as a `Trainer`'s, for this task.
         loss_weight: weight of its loss (reference: 1).
         main_metric: name of the metric that counts in `eval_score` (default: the first one).
+        preprocess_logits_for_metrics: as a `Trainer`'s, for this task: what an evaluation keeps of the logits.
 
     Example:
         >>> from transformers import BertConfig, BertForSequenceClassification
@@ -40,6 +41,7 @@ class Task:
     compute_metrics: Callable[[Any], dict[str, float]] | None = None
     loss_weight: float = 1.0
     main_metric: str | None = None
+    preprocess_logits_for_metrics: Callable[[Any, Any], Any] | None = None
 
 
 class TaskRows(Dataset):

@@ -2,7 +2,8 @@
 
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -161,17 +162,20 @@ class MultiTaskTrainer(PtmTrainer):
     def _evaluate_task(
         self, name: str, rows: TaskRows, ignore_keys: list[str] | None, prefix: str
     ) -> dict[str, float]:
-        before = self.compute_metrics, self.label_names
-        self.compute_metrics, self.label_names = (
-            self.tasks[name].compute_metrics,
-            find_labels(type(self.tasks[name].model)),
-        )
-        # The task's loss is the metric; its terms are not gathered.
-        ignored = [*(ignore_keys or ()), f"{name}_loss", "distillation_loss", "smoothness_loss"]
-        try:
+        with self._one_task(name, ignore_keys) as ignored:
             return super().evaluate(rows, ignored, prefix)
+
+    @contextmanager
+    def _one_task(self, name: str, ignore_keys: list[str] | None) -> Iterator[list[str]]:
+        """Metrics and labels of one task; gives the outputs not to gather: the loss is the metric, not its terms."""
+        before = self.compute_metrics, self.label_names, self.preprocess_logits_for_metrics
+        task = self.tasks[name]
+        self.compute_metrics, self.label_names = task.compute_metrics, _label_names(type(task.model))
+        self.preprocess_logits_for_metrics = task.preprocess_logits_for_metrics or before[2]
+        try:
+            yield [*(ignore_keys or ()), f"{name}_loss", "distillation_loss", "smoothness_loss"]
         finally:
-            self.compute_metrics, self.label_names = before
+            self.compute_metrics, self.label_names, self.preprocess_logits_for_metrics = before
 
     def _main_metric(self, name: str, found: dict[str, float], prefix: str) -> str:
         """The metric that counts in the score: the named one, else the first that the task's function gives."""
@@ -198,14 +202,8 @@ class MultiTaskTrainer(PtmTrainer):
         if not isinstance(test_dataset, TaskRows) or len(test_dataset.rows) != 1:
             raise ValueError('`test_dataset` must be the rows of one task: `TaskRows({"name": rows})`.')
         (name,) = test_dataset.rows
-        before = self.compute_metrics, self.label_names
-        self.compute_metrics = self.tasks[name].compute_metrics
-        self.label_names = find_labels(type(self.tasks[name].model))
-        ignored = [*(ignore_keys or ()), f"{name}_loss", "distillation_loss", "smoothness_loss"]
-        try:
+        with self._one_task(name, ignore_keys) as ignored:
             return super().predict(test_dataset, ignored, metric_key_prefix)
-        finally:
-            self.compute_metrics, self.label_names = before
 
     # ---- loss terms in the log ----
 
@@ -265,6 +263,14 @@ class MultiTaskTrainer(PtmTrainer):
 
     def _load_best_model(self) -> None:
         self._load_from_checkpoint(str(self.state.best_model_checkpoint))
+
+
+def _label_names(cls: type) -> list[str]:
+    """What a task's batches must have to have labels; fields that only go with labels are none."""
+    found = find_labels(cls)
+    return next(
+        (wanted for wanted in (["labels"], ["start_positions", "end_positions"]) if {*wanted} <= {*found}), found
+    )
 
 
 def _labels(model: nn.Module) -> dict[str, str]:

@@ -1,0 +1,397 @@
+"""`hf-ptm-ext multitask`: one encoder fine-tuned on several tasks at once, by seeds, beside each task alone.
+
+A task alone starts from the same weights (its head included) and gets as many batches of its own rows as it gets in
+the multi-task run, so what differs is what it learns from the others.
+"""
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModel, set_seed
+
+from ..hub.model_card import check_card_fields
+from ..trainers import Mixing, MultiTaskTrainer, StochasticAnswerClassifier, Task, TaskRows
+from .checkpoint_names import check_names
+from .finetune_arguments import FinetuneModelArguments, KnowledgeGraphArguments, TaskDataArguments
+from .finetune_models import Encoder
+from .finetune_questions import SpanLabels
+from .finetune_rows import Rows
+from .finetune_tasks import read_splits
+from .multitask_arguments import SAN, MultitaskArguments, TaskOptions, Tasks, TasksArguments, parse
+from .runs import configure_logging, written_aside
+from .seeded_runs import (
+    RESULTS,
+    SeededJob,
+    digest_of,
+    options_of,
+    run_seeds,
+    summary,
+    write_json,
+    write_lines,
+    write_results,
+)
+from .tables import text_table
+
+TOGETHER, ALONE = "multi-task", "single-task"
+SPLITS = ("validation", "test")
+
+
+def run(arguments: list[str]) -> int:
+    """Run the job.
+
+    Args:
+        arguments: the command line after `multitask`.
+
+    Returns:
+        0.
+
+    Raises:
+        ValueError: arguments or data are wrong; the message says which and what to do.
+    """
+    multitask(*parse(arguments))
+    return 0
+
+
+class OneOfSeveral:
+    """A task of the run: its data, its model and its scores.
+
+    Args:
+        name: of the task.
+        data_args: its data.
+        options: its head and how much it counts.
+        model_args: the checkpoint.
+
+    Raises:
+        ValueError: data and model do not fit each other.
+    """
+
+    def __init__(
+        self, name: str, data_args: TaskDataArguments, options: TaskOptions, model_args: FinetuneModelArguments
+    ):
+        self.name, self.data_args, self.options, self.model_args = name, data_args, options, model_args
+        try:
+            self.examples, self.task = read_splits(data_args)
+        except ValueError as error:
+            raise ValueError(f"Task {name}: {error}") from error
+        self.encoder = Encoder(self.task, model_args, KnowledgeGraphArguments())
+        self.reported = [split for split in SPLITS if split in self.examples][-1]
+        self._rows: dict[str, Rows] = {}
+
+    def rows(self, split: str) -> Rows:
+        """The examples of a split as model inputs.
+
+        Args:
+            split: train, validation or test.
+        """
+        if split not in self._rows:
+            self._rows[split] = self.task.encode(
+                self.examples[split], self.encoder.tokenizer, self.data_args.max_seq_length
+            )
+        return self._rows[split]
+
+    def trained(self, seed: int, evaluate: bool) -> Task:
+        """The task as the Trainer takes it, with a new model.
+
+        Args:
+            seed: of the weights that the checkpoint does not have, the same beside other tasks and alone.
+            evaluate: whether it is evaluated in mid-training.
+        """
+        set_seed(seed)
+        validation = self.rows("validation") if evaluate else None
+
+        def metrics(evaluation: Any) -> dict[str, float]:
+            return self.task.scores(evaluation.predictions, self.examples["validation"], validation)
+
+        collator = self.task.collator(self.encoder.tokenizer)
+        return Task(
+            self.model(),
+            self.rows("train").inputs,
+            None if validation is None else validation.inputs,
+            # The model's own loss takes both places of an answer by their names.
+            collator.pad if isinstance(collator, SpanLabels) else collator,
+            None if validation is None else metrics,
+            self.options.loss_weight,
+            self.task.shown[0],
+            self.task.reduce_logits,
+        )
+
+    def model(self) -> nn.Module:
+        """The checkpoint with the head of the task.
+
+        Raises:
+            ValueError: `dropout` is set for a head that has none.
+        """
+        if self.options.head == SAN:
+            encoder = AutoModel.from_pretrained(self.encoder.name, dtype=torch.float32, **self.encoder.source)
+            dropout = {} if self.options.dropout is None else {"dropout": self.options.dropout}
+            return StochasticAnswerClassifier(encoder, len(self.task.labels), **dropout)
+        model = self.encoder.model()
+        if self.options.dropout is not None:
+            set_head_dropout(model, self.options.dropout, self.name)
+        return model
+
+    def score(self, trainer: MultiTaskTrainer, split: str, records: Path | None) -> dict[str, float]:
+        """Scores of a trained model.
+
+        Args:
+            trainer: has it.
+            split: of the data.
+            records: where predictions are written, if at all.
+        """
+        rows, examples = self.rows(split), self.examples[split]
+        trainer.tasks[self.name].compute_metrics = None  # that of the validation data
+        predictions = trainer.predict(TaskRows({self.name: rows.inputs})).predictions
+        if records is not None and trainer.is_world_process_zero():
+            write_lines(records / f"predictions_{split}.jsonl", self.task.records(predictions, examples, rows))
+        return self.task.scores(predictions, examples, rows)
+
+    def results(self, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """What `results.json` says of this task.
+
+        Args:
+            runs: all runs of the job.
+        """
+        mine = [
+            {
+                "seed": run["seed"],
+                "variant": TOGETHER if run["variant"] == TOGETHER else ALONE,
+                **{split: own(run[split], self.name) for split in SPLITS if split in self.examples},
+            }
+            for run in runs
+            if run["variant"] in (TOGETHER, alone(self.name))
+        ]
+        return {
+            "runs": mine,
+            "labels": list(self.task.labels),
+            "split": self.reported,
+            "majority": self.task.majority(self.examples["train"], self.examples[self.reported]),
+            "simple_baseline": self.task.simple,
+            "summary": summary(mine, self.reported),
+        }
+
+
+def alone(name: str) -> str:
+    """The variant that trains one task alone."""
+    return f"{name} alone"
+
+
+def own(scores: Mapping[str, float], name: str) -> dict[str, float]:
+    """Scores of one task among those of a run.
+
+    Args:
+        scores: `task/metric` -> score.
+        name: of the task.
+
+    Example:
+        >>> own({"topic/accuracy": 0.5, "tags/f1": 0.25}, "tags")
+        {'f1': 0.25}
+    """
+    return {key.removeprefix(f"{name}/"): value for key, value in scores.items() if key.startswith(f"{name}/")}
+
+
+def set_head_dropout(model: nn.Module, probability: float, name: str) -> None:
+    """Set the dropout of a model's head.
+
+    Args:
+        model: with `base_model`.
+        probability: of dropout.
+        name: of the task, for the message.
+
+    Raises:
+        ValueError: the head has no dropout.
+    """
+    inside = set(model.base_model.modules())  # type: ignore[operator]
+    layers = [part for part in model.modules() if isinstance(part, nn.Dropout) and part not in inside]
+    if not layers:
+        raise ValueError(f"Task {name}: `dropout` was given, and the head of {type(model).__name__} has none.")
+    for layer in layers:
+        layer.p = probability
+
+
+def updates_alone(args: MultitaskArguments, lengths: Mapping[str, int], mixing: Mixing) -> dict[str, int]:
+    """How many updates a task alone gets: its share of the multi-task run's.
+
+    Args:
+        args: how the tasks are trained together.
+        lengths: rows of each task.
+        mixing: how they share an epoch.
+
+    Example:
+        >>> args = MultitaskArguments(per_device_train_batch_size=8, num_train_epochs=2, use_cpu=True)
+        >>> updates_alone(args, {"topic": 80, "tags": 16}, Mixing())
+        {'topic': 20, 'tags': 4}
+    """
+    batches = mixing.batches_per_epoch(lengths, args.train_batch_size)
+    total = sum(batches.values())
+    if args.max_steps > 0:
+        updates = args.max_steps
+    else:
+        updates = ceil(args.num_train_epochs * ceil(ceil(total / args.world_size) / args.gradient_accumulation_steps))
+    return {name: max(round(updates * count / total), 1) for name, count in batches.items()}
+
+
+def multitask(
+    model_args: FinetuneModelArguments,
+    tasks_args: TasksArguments,
+    tasks: Tasks,
+    training_args: MultitaskArguments,
+) -> dict[str, Any]:
+    """Train and measure by seeds; save the first seed's model of each task, its predictions, card and all results.
+
+    Args:
+        model_args: which model, see `multitask_arguments` for all four.
+        tasks_args: how the tasks share the updates.
+        tasks: each task's data and options.
+        training_args: how it is trained.
+
+    Returns:
+        `tasks`: name -> `runs`, `summary` (variant -> metric -> mean and standard deviation), `majority`, `labels`;
+        and `updates_alone`, how long each task was trained alone.
+
+    Raises:
+        ValueError: data and model do not fit each other, or the output folder has files.
+    """
+    check_names(model_args)
+    members = {name: OneOfSeveral(name, data, options, model_args) for name, (data, options) in tasks.items()}
+    for member in members.values():
+        check_card_fields(
+            member.data_args.language, model_args.license or "unknown", pipeline_tag=member.task.pipeline_tag
+        )
+    configure_logging(training_args)
+    output = Path(training_args.output_dir)
+    mixing, smart = tasks_args.mixing_options(), tasks_args.smart_options()
+    lengths = {name: len(member.rows("train").inputs) for name, member in members.items()}
+    updates = updates_alone(training_args, lengths, mixing)
+
+    def of_variant(variant: str) -> list[str]:
+        return list(members) if variant == TOGETHER else [variant.removesuffix(" alone")]
+
+    def build(variant: str, args: MultitaskArguments) -> tuple[MultiTaskTrainer, Any]:
+        names = of_variant(variant)
+        found = {name: members[name].trained(args.seed, args.eval_strategy != "no") for name in names}
+        if variant != TOGETHER:
+            args.max_steps = updates[names[0]]
+        trainer = MultiTaskTrainer(
+            found,
+            args,
+            mixing=mixing if variant == TOGETHER else Mixing(),
+            smart=smart,
+            processing_class=members[names[0]].encoder.tokenizer,
+        )
+        set_seed(args.seed)
+        return trainer, None
+
+    def score(trainer: MultiTaskTrainer, variant: str, split: str) -> dict[str, float]:
+        kept = variant == TOGETHER and trainer.args.seed == training_args.seeds[0]
+        scores = {}
+        for name in of_variant(variant):
+            if split in members[name].examples:
+                found = members[name].score(trainer, split, output / name if kept else None)
+                scores |= {f"{name}/{metric}": value for metric, value in found.items()}
+        return scores
+
+    def save(folder: Path, trainer: MultiTaskTrainer, _: Any) -> None:
+        if not trainer.is_world_process_zero():
+            return
+        model: Any = trainer.accelerator.unwrap_model(trainer.model, keep_torch_compile=False)
+        for name, member in members.items():
+            with written_aside(folder / name) as partial:
+                model.save_task(name, partial)
+                member.task.saved(member.encoder.tokenizer).save_pretrained(partial)
+
+    variants = (TOGETHER, *(alone(name) for name in members if tasks_args.baseline))
+    splits = tuple(split for split in SPLITS if any(split in member.examples for member in members.values()))
+    options = {
+        "data": {name: digest_of(member.examples) for name, member in members.items()},
+        **options_of(model_args, tasks_args),
+    }
+    runs = run_seeds(SeededJob(variants, splits, build, score, options, save), training_args)
+    results = {
+        "tasks": {name: member.results(runs) for name, member in members.items()},
+        "updates_alone": updates,
+    }
+    if training_args.process_index == 0:
+        for name, member in members.items():
+            finish(member, list(members), tasks_args, training_args, results["tasks"][name])
+        write_json(output / RESULTS, results)
+        print_tasks(members, results["tasks"], output, len(training_args.seeds))
+    return results
+
+
+def finish(
+    member: OneOfSeveral,
+    names: Sequence[str],
+    tasks_args: TasksArguments,
+    training_args: MultitaskArguments,
+    results: Mapping[str, Any],
+) -> None:
+    """Write the results and the model card of one task into its folder, and push that if asked."""
+    output = Path(training_args.output_dir)
+    args = copy(training_args)
+    args.hub_model_id = (
+        f"{args.hub_model_id or ('' if args.push_to_hub else 'your-name/') + output.name}-{member.name}"
+    )
+    others = ", ".join(name for name in names if name != member.name)
+    data_args, model_args = member.data_args, member.model_args
+    config = AutoConfig.from_pretrained(model_args.model_name_or_path, **member.encoder.source)
+    write_results(
+        output / member.name,
+        results,
+        member.task.shown,
+        args,
+        f"Fine-tuned for {member.task.kind}{f', together with other tasks ({others})' if others else ''}.",
+        {"mixing": tasks_args.mixing, "max_seq_length": data_args.max_seq_length},
+        family=config.model_type,
+        data={
+            "name": data_args.dataset_name or ", ".join(Path(file).name for file in data_args.train_file or ()),
+            "license": data_args.data_license or "unknown",
+            "examples": {split: len(ones) for split, ones in member.examples.items()},
+        },
+        language=data_args.language,
+        license=model_args.license or "unknown",
+        base_model=model_args.model_name_or_path,
+        pipeline_tag=member.task.pipeline_tag,
+        template="answer_network" if member.options.head == SAN else member.task.template,
+    )
+
+
+def task_rows(task: str, results: Mapping[str, Any], shown: Sequence[str]) -> list[list[str]]:
+    """One row for each score of a task, in percent.
+
+    Args:
+        task: its name.
+        results: `majority` and `summary`.
+        shown: which scores.
+
+    Example:
+        >>> results = {"majority": {"f1": 0.25}, "summary": {"multi-task": {"f1": {"mean": 0.5, "std": 0.125}}}}
+        >>> task_rows("tags", results, ["f1"])
+        [['tags', 'f1', '25.0', '50.0 ± 12.5', '-']]
+    """
+    rows = []
+    for metric in shown:
+        cells = [f"{100 * results['majority'][metric]:.1f}"]
+        for variant in (TOGETHER, ALONE):
+            found = results["summary"].get(variant, {}).get(metric)
+            cells.append("-" if found is None else f"{100 * found['mean']:.1f} ± {100 * found['std']:.1f}")
+        rows.append([task, metric, *cells])
+    return rows
+
+
+def print_tasks(
+    members: Mapping[str, OneOfSeveral], results: Mapping[str, Mapping[str, Any]], output: Path, seeds: int
+) -> None:
+    """Print mean and spread of each task, together with the others and alone."""
+    rows = [row for name, one in members.items() for row in task_rows(name, results[name], one.task.shown)]
+    splits = ", ".join(f"{name}: {one.reported}" for name, one in members.items())
+    print(f"\n{splits}; in percent, mean and standard deviation of {seeds} seed{'s' * (seeds > 1)}")
+    print(text_table(["task", "score", "simple", TOGETHER, ALONE], rows))
+    print(f"\nSaved to {', '.join(str(output / name) for name in members)}.")
+
+
+__all__ = ["multitask", "run"]
