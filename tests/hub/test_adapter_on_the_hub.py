@@ -12,6 +12,7 @@ from tests.hub.loopback_hub import running
 BASE, ADAPTER = "tester/tiny-spanbert", "tester/houlsby"
 
 PUSH = f"""
+import tempfile
 import torch
 from datasets import Dataset
 from peft import get_peft_model
@@ -26,7 +27,7 @@ base = AutoModelForSequenceClassification.from_pretrained("{BASE}", num_labels=3
 model = get_peft_model(base, HoulsbyConfig(task_type="SEQ_CLS", reduction_factor=4))
 rows = Dataset.from_dict({{"input_ids": [[2, 7, 8, 3], [2, 9, 3]] * 4, "labels": [0, 1] * 4}})
 arguments = TrainingArguments(
-    "run", max_steps=4, save_steps=2, learning_rate=1e-2, use_cpu=True, report_to=[], disable_tqdm=True,
+    tempfile.mkdtemp(), max_steps=4, save_steps=2, learning_rate=1e-2, use_cpu=True, report_to=[], disable_tqdm=True,
     push_to_hub=True, hub_model_id="{ADAPTER}", hub_strategy="every_save", hub_always_push=True,
 )
 trainer = AdapterTrainer(
