@@ -83,7 +83,22 @@ _T5 = Placement(
     pfeiffer=r"(encoder\.block\.\d+\.layer\.1|decoder\.block\.\d+\.layer\.2)",
 )
 
-BERT_LIKE = ("spanbert", "unilm", "ernie_thu", "kbert", "nezha", "zen")  # families here with BERT's module names
+# The wrapped encoder (RoBERTa, or another of BERT's kind) alone, not the layers of the knowledge adapters beside it.
+_K_ADAPTER = Placement(
+    layer=r"encoder\.model\.encoder\.layer\.\d+",
+    houlsby=r"encoder\.model\.encoder\.layer\.\d+\.(attention\.)?output\.dropout",
+    pfeiffer=r"encoder\.model\.encoder\.layer\.\d+\.output\.LayerNorm",
+)
+
+BERT_LIKE = (
+    "spanbert",
+    "unilm",
+    "ernie_thu",
+    "kbert",
+    "nezha",
+    "zen",
+    "k_adapter",
+)  # families here with BERT's module names
 BART_LIKE = ("mass", "mass_nmt")  # families here with BART's
 
 PLACEMENTS = {
@@ -96,6 +111,7 @@ PLACEMENTS = {
         _BERT,
     ),
     "zen": _ZEN,
+    "k_adapter": _K_ADAPTER,
     "mpnet": _MPNET,
     "distilbert": _DISTILBERT,
     "albert": _ALBERT,

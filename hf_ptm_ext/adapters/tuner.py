@@ -59,6 +59,8 @@ class BottleneckModel(BaseTuner):
         unknown = [number for number in peft_config.leave_out if number >= len(layers)]
         if layers and unknown:
             raise ValueError(f"`leave_out` must be numbers below {len(layers)}, the number of layers, got {unknown}.")
+        if layers and len(peft_config.leave_out) == len(layers):
+            raise ValueError(f"`leave_out` must leave a layer with adapters, got all {len(layers)}.")
         self._layer_numbers = {layer: number for number, layer in enumerate(layers)}
         self._train_whole(peft_config, targets)
         return peft_config
@@ -141,24 +143,26 @@ class BottleneckModel(BaseTuner):
 
     def _wrap(self, parent: nn.Module, name: str, module: nn.Module) -> BottleneckLayer:
         """Put a wrapper in the place of a module."""
-        wrapper = self._new_layer(module, self._hidden_size(module)).train(module.training)
+        wrapper = self._new_layer(module, self._hidden_size(module, parent)).train(module.training)
         setattr(parent, name, wrapper)
         return wrapper
 
     def _new_layer(self, module: nn.Module, hidden_size: int) -> BottleneckLayer:
         raise NotImplementedError
 
-    def _hidden_size(self, module: nn.Module) -> int:
+    def _hidden_size(self, module: nn.Module, parent: nn.Module) -> int:
+        """Width of what a module returns: its own, that of a LayerNorm beside it, or the model's."""
         if isinstance(module, nn.Linear):
             return module.out_features
-        if isinstance(module, nn.LayerNorm):
-            return module.normalized_shape[-1]
+        for part in (module, *parent.children()):
+            if is_layer_norm(unwrapped(part)):
+                return unwrapped(part).weight.shape[-1]
         config = getattr(self.model, "config", None)
         size = getattr(config, "hidden_size", None) or getattr(config, "d_model", None)
         if size is None:
             raise ValueError(
-                f"`target_modules` must name linear layers or LayerNorms in a model whose config has no "
-                f"`hidden_size`, got a {type(module).__name__}, which does not tell its width."
+                "`target_modules` must name linear layers or LayerNorms in a model whose config has no `hidden_size`, "
+                f"got a {type(module).__name__}, which does not tell its width."
             )
         return size
 

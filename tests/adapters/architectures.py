@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 
-import hf_ptm_ext  # noqa: F401 - registers our families
 from hf_ptm_ext.adapters.placements import PLACEMENTS
+from hf_ptm_ext.registration import FAMILIES
 
 VOCABULARY = 60
 ENCODER = {
@@ -52,6 +52,15 @@ SIZES: dict[str, dict[str, Any]] = {
         "hidden_dim": 64,
         "max_position_embeddings": 40,
     },
+    "k_adapter": {
+        "encoder_config": {**ENCODER, "model_type": "roberta"},
+        "freeze_encoder": False,
+        "adapter_hidden_size": 16,
+        "adapter_intermediate_size": 32,
+        "adapter_num_attention_heads": 4,
+        "adapter_num_hidden_layers": 1,
+        "adapter_layers": [0, 1],
+    },
     "rembert": {**ENCODER, "input_embedding_size": 16, "output_embedding_size": 16},
     **dict.fromkeys(("t5", "mt5", "umt5"), T5),
     **dict.fromkeys(
@@ -62,7 +71,7 @@ SIZES: dict[str, dict[str, Any]] = {
         ENCODER_DECODER,
     ),
 }
-OURS = ("spanbert", "unilm", "ernie_thu", "kbert", "nezha", "zen", "mass", "mass_nmt")
+OURS = tuple(family.model_type for family in FAMILIES)
 # Those that the two tests with a whole life of an adapter run on; placement is tested on all.
 MAIN = (*OURS, "bert", "roberta", "distilbert", "electra", "albert", "deberta-v2", "mpnet", "bart", "t5", "mt5")
 ALL = tuple(PLACEMENTS)
@@ -78,10 +87,12 @@ def config_of(model_type: str, **fields: Any) -> Any:
     return AutoConfig.for_model(model_type, **{**sizes, **fields})
 
 
-def dropout_fields(model_type: str, probability: float) -> dict[str, float]:
+def dropout_fields(model_type: str, probability: float) -> dict[str, Any]:
     """Dropout of hidden states alone."""
-    known = config_of(model_type).to_dict()
     fields = dict.fromkeys(DROPOUTS, probability) | dict.fromkeys(NO_DROPOUTS, 0.0)
+    if model_type == "k_adapter":
+        return {"encoder_config": {**SIZES[model_type]["encoder_config"], **fields}}
+    known = config_of(model_type).to_dict()
     return {name: value for name, value in fields.items() if name in known}
 
 

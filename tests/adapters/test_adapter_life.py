@@ -282,6 +282,10 @@ class TestWhatIsRefused:
         with pytest.raises(ValueError, match=r"`leave_out` must be numbers below 2.*got \[5\]"):
             get_peft_model(make_model("bert"), HoulsbyConfig(leave_out=[1, 5]))
 
+    def test_no_layer_left(self) -> None:
+        with pytest.raises(ValueError, match="`leave_out` must leave a layer with adapters, got all 2"):
+            get_peft_model(make_model("bert"), HoulsbyConfig(leave_out=[0, 1]))
+
     def test_unknown_arguments(self) -> None:
         with pytest.raises(TypeError, match="reduction_factr"):
             HoulsbyConfig(reduction_factr=4)
