@@ -49,7 +49,8 @@ class CanonicalEncoderUser(nn.Module):
     """Holds the encoder, frozen or trained.
 
     A frozen encoder runs in evaluation mode and without a gradient graph, whatever the whole model's mode is: its
-    features are the same in every epoch.
+    features are the same in every epoch. It has a graph if something in it is trained all the same, such as PEFT's
+    adapters.
 
     Args:
         config: has `encoder_config` and `freeze_encoder`.
@@ -92,7 +93,8 @@ class CanonicalEncoderUser(nn.Module):
         if (inputs.get("input_ids") is None) == (inputs.get("inputs_embeds") is None):
             raise ValueError("Exactly one of `input_ids` and `inputs_embeds` must be given.")
         given = {name: value for name, value in inputs.items() if value is not None and name in self.takes}
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
+        trained = not self.frozen or any(value.requires_grad for value in self.model.parameters())
+        with torch.set_grad_enabled(torch.is_grad_enabled() and trained):
             output = self.model(**given, output_hidden_states=True, return_dict=True)
         return tuple(output.hidden_states)
 
