@@ -54,7 +54,7 @@ def add_default_targets() -> None:
             continue
         for model_type, targets in ADDED.get(table_name, {}).items():
             table.setdefault(model_type, targets)
-        for like, families in (("bert", (*BERT_LIKE, "ib_bert")), ("bart", BART_LIKE)):
+        for like, families in (("bert", BERT_LIKE), ("bart", BART_LIKE)):
             if like in table:
                 for family in families:
                     table.setdefault(family, table[like])

@@ -90,16 +90,16 @@ _K_ADAPTER = Placement(
     pfeiffer=r"encoder\.model\.encoder\.layer\.\d+\.output\.LayerNorm",
 )
 
-BERT_LIKE = (
-    "spanbert",
-    "unilm",
-    "ernie_thu",
-    "kbert",
-    "nezha",
-    "zen",
-    "k_adapter",
-)  # families here with BERT's module names
-BART_LIKE = ("mass", "mass_nmt")  # families here with BART's
+# Inside the bottlenecks, where attention and feed-forward part are; nothing is dropped there.
+_IB_BERT = Placement(
+    layer=r"layer\.\d+",
+    houlsby=r"layer\.\d+\.(attention\.output\.dropout|output\.dense)",
+    pfeiffer=r"layer\.\d+\.output\.LayerNorm",
+)
+
+# Families here with BERT's module names, and with BART's.
+BERT_LIKE = ("spanbert", "unilm", "ernie_thu", "kbert", "nezha", "zen", "k_adapter", "ib_bert")
+BART_LIKE = ("mass", "mass_nmt")
 
 PLACEMENTS = {
     **dict.fromkeys(
@@ -112,6 +112,7 @@ PLACEMENTS = {
     ),
     "zen": _ZEN,
     "k_adapter": _K_ADAPTER,
+    "ib_bert": _IB_BERT,
     "mpnet": _MPNET,
     "distilbert": _DISTILBERT,
     "albert": _ALBERT,

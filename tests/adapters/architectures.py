@@ -76,7 +76,7 @@ OURS = tuple(family.model_type for family in FAMILIES)
 MAIN = (*OURS, "bert", "roberta", "distilbert", "electra", "albert", "deberta-v2", "mpnet", "bart", "t5", "mt5")
 ALL = tuple(PLACEMENTS)
 # Sub-layers that are followed by no dropout.
-WITHOUT_DROPOUT = {"distilbert": ("out_lin",), "albert": ("ffn_output",)}
+WITHOUT_DROPOUT = {"distilbert": ("out_lin",), "albert": ("ffn_output",), "ib_bert": ("",)}
 DROPOUTS = ("hidden_dropout_prob", "dropout", "dropout_rate")
 NO_DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout", "activation_dropout")
 

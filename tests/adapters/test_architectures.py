@@ -144,6 +144,10 @@ def test_of_two_dropouts_by_function_only_the_adapters_are_moved() -> None:
     assert [bool(wrapper.options) for wrapper in wrappers] == [True, False, True]
 
 
+def test_every_family_has_its_place() -> None:
+    assert set(OURS) <= set(ALL)
+
+
 @method
 def test_adapters_in_a_frozen_encoder_are_trained(config: Any) -> None:
     """K-Adapter's encoder runs without a graph, unless something in it is trained."""
