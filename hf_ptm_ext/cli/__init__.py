@@ -16,6 +16,7 @@ COMMANDS = {
     "adapt": "train adapters on an encoder, with other methods and full fine-tuning beside them",
     "distill": "distil a student from a fine-tuned teacher, beside the same student alone",
     "multitask": "fine-tune one encoder on several tasks at once, beside each task alone",
+    "stages": "run jobs one after the other, each from the model before it, with one report",
     "finetune-relations": "fine-tune an encoder for relation classification, with and without entities",
     "finetune-typing": "fine-tune an encoder for entity typing, with and without entities",
     "train-entity-vectors": "train entity vectors (TransE) on the triples of a knowledge graph",
@@ -27,7 +28,7 @@ COMMANDS = {
 }
 # These read their own command line, from the raw arguments.
 RAW = (
-    *("pretrain", "finetune", "adapt", "distill", "multitask"),
+    *("pretrain", "finetune", "adapt", "distill", "multitask", "stages"),
     *("finetune-seq2seq", "finetune-relations", "finetune-typing"),
 )
 

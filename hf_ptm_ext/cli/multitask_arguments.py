@@ -114,9 +114,7 @@ def parse(arguments: list[str]) -> tuple[FinetuneModelArguments, TasksArguments,
     description = "Fine-tune one encoder on several tasks at once, by seeds, beside each task alone."
     words, changes = split_nested(split_overrides(arguments), "tasks")
     model, shared, training = parse_groups(words, GROUPS, "multitask", description)
-    given = nested("tasks", shared.tasks) if shared.tasks else {}
-    merged = {name: {**given.get(name, {}), **changes.get(name, {})} for name in (*given, *changes)}
-    tasks = {name: parse_task(name, values, shared) for name, values in nested("tasks", merged).items()}
+    tasks = {name: parse_task(name, values, shared) for name, values in nested("tasks", shared.tasks, changes).items()}
     shared.tasks = {name: {**asdict(data), **asdict(options)} for name, (data, options) in tasks.items()}
     if training.label_smoothing_factor:
         raise ValueError(

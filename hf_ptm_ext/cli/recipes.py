@@ -1,7 +1,7 @@
 """Recipe files and `--overrides`, turned into command-line flags: later ones win."""
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -114,8 +114,8 @@ def split_nested(arguments: Sequence[str], group: str) -> tuple[list[str], dict[
     return others, found
 
 
-def nested(name: str, value: Any) -> dict[str, dict[str, Any]]:
-    """A mapping of mappings, as it is or as JSON spells it.
+def mapping(name: str, value: Any) -> dict[str, Any]:
+    """A mapping, as it is or as JSON spells it; empty for `None`.
 
     Args:
         name: of the argument, for messages.
@@ -125,19 +125,42 @@ def nested(name: str, value: Any) -> dict[str, dict[str, Any]]:
         The mapping.
 
     Raises:
-        ValueError: it is no mapping of mappings.
-
-    Example:
-        >>> nested("tasks", '{"topic": {"task": "classification"}}')
-        {'topic': {'task': 'classification'}}
+        ValueError: it is no mapping.
     """
     try:
         found = json.loads(value) if isinstance(value, str) else value
     except json.JSONDecodeError as error:
         raise ValueError(f"`{name}` must be a mapping or JSON, got {value!r}: {error}") from error
-    if not isinstance(found, dict) or not found or not all(isinstance(one, dict) for one in found.values()):
+    if found is not None and not isinstance(found, dict):
+        raise ValueError(f"`{name}` must be a mapping, got {found!r}.")
+    return found or {}
+
+
+def nested(name: str, value: Any, changes: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, dict[str, Any]]:
+    """A mapping of mappings, as it is or as JSON spells it, with changes.
+
+    Args:
+        name: of the argument, for messages.
+        value: the mapping, or JSON.
+        changes: what `split_nested` found.
+
+    Returns:
+        The mapping, of at least one member.
+
+    Raises:
+        ValueError: it is no mapping of mappings.
+
+    Example:
+        >>> nested("tasks", '{"topic": {"task": "classification"}}', {"topic": {"head": "san"}})
+        {'topic': {'task': 'classification', 'head': 'san'}}
+    """
+    found = mapping(name, value)
+    if not all(isinstance(one, dict) for one in found.values()):
         raise ValueError(f"`{name}` must be a mapping from names to mappings of arguments, got {found!r}.")
-    return found
+    merged = {one: {**found.get(one, {}), **(changes or {}).get(one, {})} for one in (*found, *(changes or {}))}
+    if not merged:
+        raise ValueError(f"`{name}` must have at least one member, got none: name them in a recipe.")
+    return merged
 
 
 def split_overrides(arguments: list[str]) -> list[str]:

@@ -1,0 +1,269 @@
+"""`hf-ptm-ext stages`: two-stage fine-tuning and longer chains, each job from the model of the one before it.
+
+Further pre-training on text of the domain, then an intermediate task, then the target (Sun et al., 2019; Phang et al.,
+2018; Gururangan et al., 2020), with the target trained without the earlier stages beside it. A finished stage leaves a
+marker and is not run again; an interrupted one goes on by the job's own resume.
+"""
+
+import gc
+import json
+import logging
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .seeded_runs import RESULTS, write_json
+from .stages_arguments import ALONE, MULTITASK, PRETRAIN, Stage, StagesArguments, parse
+
+logger = logging.getLogger(__name__)
+
+MARKERS = "_stages"  # leading underscore: never pushed
+REPORT = "stages"
+# What may change after a stage is finished: the job adds the seeds that are new.
+GROWING = ("seeds",)
+# Means of a run that are no scores.
+NO_SCORES = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
+Scores = dict[str, dict[str, dict[str, float]]]
+
+
+def run(arguments: list[str]) -> int:
+    """Run the job.
+
+    Args:
+        arguments: the command line after `stages`.
+
+    Returns:
+        0.
+
+    Raises:
+        ValueError: arguments or data are wrong; the message says which stage, and what to do.
+    """
+    run_stages(*parse(arguments))
+    return 0
+
+
+def run_stages(args: StagesArguments, stages: Sequence[Stage]) -> dict[str, Any]:
+    """Run the stages that are not finished, and write the report.
+
+    Args:
+        args: where they go.
+        stages: in order, the baseline behind the last one.
+
+    Returns:
+        What `stages.json` says: `stages`, each with `name`, `job`, `recipe`, `from` and `scores` (variant -> metric ->
+        mean and standard deviation); and `baseline`, the same of the target without the earlier stages.
+
+    Raises:
+        ValueError: see the messages.
+    """
+    output = Path(args.output_dir)
+    if output.exists() and not output.is_dir():
+        raise ValueError(f"`output_dir` must be a folder, got the file {output}.")
+    first_process = int(os.environ.get("RANK", "0")) == 0
+    if args.overwrite and first_process:
+        # Later stages are not to be taken for finished if this call does not reach them.
+        for stage in stages:
+            if _marker(stage, output).is_file():
+                shutil.rmtree(output / stage.name, ignore_errors=True)
+                _marker(stage, output).unlink()
+    finished = [not args.overwrite and is_finished(stage, output) for stage in stages]  # before any of them is run
+    for stage, done in zip(stages, finished, strict=True):
+        if done:
+            logger.info("stage %s is finished", stage.name)
+            continue
+        print(f"\n== stage {stage.name}: {stage.job} ==", flush=True)
+        if first_process:
+            write_json(_marker(stage, output), {"finished": False, "arguments": stage.signature(output)})
+        try:
+            stage.module.run(stage.words(output, args.overwrite))
+        except ValueError as error:
+            raise ValueError(f"Stage {stage.name}: {error}") from error
+        if first_process:
+            write_json(_marker(stage, output), {"finished": True, "arguments": stage.signature(output)})
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+    report = report_of(stages, output)
+    if first_process:
+        write_json(output / f"{REPORT}.json", report)
+        text = report_text(report)
+        partial = output / f"{REPORT}.partial"
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(output / f"{REPORT}.md")
+        print(f"\n{text}\nSaved to {output / REPORT}.md and .json.")
+    return report
+
+
+def _marker(stage: Stage, output: Path) -> Path:
+    return output / MARKERS / f"{stage.name}.json"
+
+
+def is_finished(stage: Stage, output: Path) -> bool:
+    """Whether a stage need not be run again.
+
+    Args:
+        stage: the stage.
+        output: folder of all stages.
+
+    Raises:
+        ValueError: it was begun with other arguments.
+    """
+    marker = _marker(stage, output)
+    if not marker.is_file():
+        return False
+    before = json.loads(marker.read_text(encoding="utf-8"))
+    old, new = before["arguments"], stage.signature(output)
+    changed = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
+    if set(changed) - set(GROWING):
+        shown = ", ".join(f"{name} = {new.get(name)} (was {old.get(name)})" for name in changed[:5])
+        raise ValueError(
+            f"Stage {stage.name} of `output_dir` = {output} was begun with other arguments: {shown}. Give the same "
+            "ones, pass --overwrite true to run all stages anew, or name another folder."
+        )
+    return before["finished"] and not changed and (output / stage.name).is_dir()
+
+
+def scores_of(stage: Stage, output: Path) -> Scores:
+    """What a finished stage reached: variant -> metric -> mean and standard deviation over seeds.
+
+    Args:
+        stage: the stage.
+        output: folder of all stages.
+    """
+    folder = output / stage.name
+    if stage.job == PRETRAIN:
+        metrics = json.loads((folder / "all_results.json").read_text(encoding="utf-8"))
+        return {
+            label: found
+            for label, prefix in (("unigram", "baseline_"), ("before", "before_"), ("after", "eval_"))
+            if (found := _with_prefix(metrics, prefix))
+        }
+    results = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
+    if stage.job != MULTITASK:
+        return _seeded(results)
+    return {
+        f"{task}: {label}": found for task, one in results["tasks"].items() for label, found in _seeded(one).items()
+    }
+
+
+def _with_prefix(metrics: dict[str, float], prefix: str) -> dict[str, dict[str, float]]:
+    """Metrics of a pre-training run under one prefix, of one seed."""
+    found = {name.removeprefix(prefix): value for name, value in metrics.items() if name.startswith(prefix)}
+    return {name: {"mean": value} for name, value in found.items() if name not in NO_SCORES}
+
+
+def _seeded(results: dict[str, Any]) -> Scores:
+    """The simple guess and each variant of a job by seeds; costs are no scores."""
+    guess = results["majority"]
+    rows = {
+        variant: {name: score for name, score in scores.items() if name in guess}
+        for variant, scores in results["summary"].items()
+    }
+    return {results["simple_baseline"]: {name: {"mean": value} for name, value in guess.items()}, **rows}
+
+
+def report_of(stages: Sequence[Stage], output: Path) -> dict[str, Any]:
+    """The report as data.
+
+    Args:
+        stages: all finished.
+        output: their folder.
+    """
+
+    def entry(stage: Stage) -> dict[str, Any]:
+        source = stage.source
+        names = [source] if isinstance(source, str) else list(source or ())
+        return {
+            "name": stage.name,
+            "job": stage.job,
+            "recipe": stage.recipe,
+            # A folder of this run is named as such; of any other its last part says as much as a reader can use.
+            "from": [_shown(name, output) for name in names],
+            "scores": scores_of(stage, output),
+        }
+
+    found = [entry(stage) for stage in stages]
+    report: dict[str, Any] = {"stages": [one for one in found if not one["name"].endswith(ALONE)]}
+    alone = [one for one in found if one["name"].endswith(ALONE)]
+    if alone:
+        report["baseline"] = alone[0]
+    return report
+
+
+def _shown(name: str, output: Path) -> str:
+    path = Path(name)
+    if path.is_relative_to(output):
+        return path.relative_to(output).as_posix()
+    return path.name if path.is_dir() else name
+
+
+def report_text(report: dict[str, Any]) -> str:
+    """The report as Markdown.
+
+    Args:
+        report: see `report_of`.
+
+    Example:
+        >>> scores = {"fine-tuned": {"f1": {"mean": 0.5, "std": 0.125}}}
+        >>> stage = {"name": "target", "job": "finetune", "recipe": None, "from": ["domain"], "scores": scores}
+        >>> print(report_text({"stages": [stage]}))
+        # Stages
+        <BLANKLINE>
+        Scores of fine-tuning in percent, mean and standard deviation over seeds.
+        <BLANKLINE>
+        ## target
+        <BLANKLINE>
+        `finetune` from domain
+        <BLANKLINE>
+        | | f1 |
+        | --- | --- |
+        | fine-tuned | 50.0 ± 12.5 |
+        <BLANKLINE>
+    """
+    lines = ["# Stages", "", "Scores of fine-tuning in percent, mean and standard deviation over seeds.", ""]
+    for stage in report["stages"]:
+        recipe = f", recipe {stage['recipe']}" if stage["recipe"] else ""
+        origin = f" from {', '.join(stage['from'])}" if stage["from"] else " from nothing"
+        lines += [f"## {stage['name']}", "", f"`{stage['job']}`{origin}{recipe}", ""]
+        lines += [*_table(stage["scores"], stage["job"] != PRETRAIN), ""]
+    if "baseline" in report:
+        target, alone = report["stages"][-1], report["baseline"]
+        earlier = ", ".join(stage["name"] for stage in report["stages"][:-1])
+        rows: Scores = {}
+        for label, scores in target["scores"].items():
+            if scores == alone["scores"].get(label):
+                rows[label] = scores  # a simple guess knows of no stages
+                continue
+            rows[f"{label}, after {earlier}"] = scores
+            rows[f"{label}, without"] = alone["scores"].get(label, {})
+        lines += [f"## {target['name']} with and without the earlier stages", ""]
+        lines += [*_table(rows, target["job"] != PRETRAIN), ""]
+    return "\n".join(lines)
+
+
+def _table(scores: Scores, percent: bool) -> list[str]:
+    """A Markdown table, one row a variant."""
+    names = list(dict.fromkeys(name for found in scores.values() for name in found))
+    return [
+        f"| | {' | '.join(names)} |",
+        f"| --- | {' | '.join('---' for _ in names)} |",
+        *(
+            f"| {label} | {' | '.join(_cell(found.get(name), percent) for name in names)} |"
+            for label, found in scores.items()
+        ),
+    ]
+
+
+def _cell(score: dict[str, float] | None, percent: bool) -> str:
+    if score is None:
+        return "-"
+    factor, digits = (100, 1) if percent else (1, 4)
+    spread = f" ± {factor * score['std']:.{digits}f}" if "std" in score else ""
+    return f"{factor * score['mean']:.{digits}f}{spread}"
+
+
+__all__ = ["run", "run_stages"]
