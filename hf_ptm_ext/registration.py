@@ -156,6 +156,14 @@ FAMILIES = (
         },
     ),
     Family(
+        model_type="distilled_bilstm",
+        config="DistilledBiLstmConfig",
+        models={
+            "AutoModel": "DistilledBiLstmModel",
+            "AutoModelForSequenceClassification": "DistilledBiLstmForSequenceClassification",
+        },
+    ),
+    Family(
         model_type="ib_bert",
         config="IBBertConfig",
         models={

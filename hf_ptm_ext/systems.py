@@ -353,6 +353,16 @@ SYSTEMS = (
         "https://arxiv.org/abs/2012.15828",
     ),
     System(
+        name="Distilled BiLSTM",
+        family="distilled_bilstm",
+        models=("hf_ptm_ext.DistilledBiLstmForSequenceClassification",),
+        collators=(),
+        objectives=("label", "soft_label"),
+        trainers=(_DISTILLATION,),
+        paper="Distilling Task-Specific Knowledge from BERT into Simple Neural Networks",
+        link="https://arxiv.org/abs/1903.12136",
+    ),
+    System(
         name="Mixed-vocabulary training",
         family=None,
         models=("hf_ptm_ext.distillation.DualTrainModel",),

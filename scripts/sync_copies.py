@@ -48,6 +48,7 @@ COPIES = {
         "ernie_thu": "ErnieThu",
         "kbert": "KBert",
         "nezha": "Nezha",
+        "distilled_bilstm": "DistilledBiLstm",
         "ib_bert": "IBBert",
         "zen": "Zen",
         "k_adapter": "KAdapter",
@@ -81,7 +82,13 @@ EXTRACTS = {
             "target_sums",
         ),
         "Losses over labelled targets alone: a sum divided by a count, the caller's `num_items_in_batch` if given.",
-        ("mass", "mass_nmt"),
+        ("mass", "mass_nmt", "distilled_bilstm"),
+    ),
+    "arguments": (
+        "encoder",
+        ("UPSTREAM_ARGUMENTS", "refuse_unknown_arguments"),
+        "The refusal of unread arguments.",
+        ("distilled_bilstm",),
     ),
     "attention": (
         "encoder",

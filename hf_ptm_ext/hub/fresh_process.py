@@ -59,7 +59,7 @@ def seeded_inputs(model: Any) -> dict[str, Any]:
     config = model.config
     generator = torch.Generator().manual_seed(SEED)
     choices = (3,) if type(model).__name__.endswith("ForMultipleChoice") else ()
-    shape = (2, *choices, min(16, config.max_position_embeddings))
+    shape = (2, *choices, min(16, getattr(config, "max_position_embeddings", 16)))
     names = inspect.signature(model.forward).parameters
     mask = torch.ones(shape, dtype=torch.long)
     mask[1, ..., -shape[-1] // 4 :] = 0

@@ -39,7 +39,8 @@ class WordVectors:
         self.words = list(words[:max_words])
         self.index = {word: number for number, word in reversed(list(enumerate(self.words)))}
         table = table[:max_words]
-        self.table = table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
+        self.lengths = np.linalg.norm(table, axis=1, keepdims=True)
+        self.table = table / np.maximum(self.lengths, 1e-12)
         self._known: dict[tuple[str, int], list[str]] = {}
 
     @classmethod
@@ -58,6 +59,14 @@ class WordVectors:
         if not hasattr(vectors, "index_to_key") or not hasattr(vectors, "vectors"):
             raise TypeError(f"`vectors` must be WordVectors or gensim's KeyedVectors, got {type(vectors).__name__}.")
         return cls(vectors.index_to_key, vectors.vectors, max_words)
+
+    def __contains__(self, word: object) -> bool:
+        return word in self.index
+
+    def __getitem__(self, word: str) -> np.ndarray:
+        """A word's vector, `(width,)`, as it was given."""
+        place = self.index[word]
+        return self.table[place] * self.lengths[place]
 
     def fingerprint(self) -> str:
         """A digest of words and vectors."""

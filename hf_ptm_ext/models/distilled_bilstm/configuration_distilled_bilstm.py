@@ -1,0 +1,101 @@
+"""Distilled BiLSTM configuration: sizes of the word vectors, the LSTM and the classifier, one text or two."""
+
+from typing import Any
+
+from huggingface_hub.dataclasses import strict
+from transformers.configuration_utils import PreTrainedConfig
+from transformers.utils import logging
+
+logger = logging.get_logger(__name__)
+
+# The version of the code beside a checkpoint; it makes two checkpoints with different code differ in this file too.
+HF_PTM_EXT_VERSION = "0.1.0"
+
+# Every auto class and the class that serves it: each checkpoint carries the whole map, whichever head was saved.
+AUTO_MAP = {
+    "AutoConfig": "configuration_distilled_bilstm.DistilledBiLstmConfig",
+    "AutoModel": "modeling_distilled_bilstm.DistilledBiLstmModel",
+    "AutoModelForSequenceClassification": "modeling_distilled_bilstm.DistilledBiLstmForSequenceClassification",
+}
+
+
+@strict
+class DistilledBiLstmConfig(PreTrainedConfig):
+    """Configuration of Distilled BiLSTM (Tang et al. 2019, https://arxiv.org/abs/1903.12136).
+
+    Args:
+        vocab_size: size of the vocabulary, words or pieces.
+        embedding_size: width of the word vectors (default 300: word2vec's).
+        lstm_size: units of each direction (default 150; the paper takes up to 300 for pairs of texts).
+        classifier_size: width of the fully connected layer (default 200; the paper takes 200 to 400).
+        multichannel: whether every word has two vectors, one that is trained and one that stays as it was set (default
+            True: Kim 2014's multichannel mode, in the paper's model).
+        pairs: whether rows are pairs of texts, compared by [h1; h2; h1*h2; |h1-h2|] (default False: one text, whatever
+            its `token_type_ids`).
+        hidden_act: activation of the fully connected layer (default `relu`).
+        embedding_dropout: probability of dropping a value of a word vector (default 0).
+        classifier_dropout: probability of dropping a value in front of the two layers of the classifier (default 0).
+        initializer_range: standard deviation of new vectors and layers (default 0.1); the LSTM's weights are uniform
+            in +-1/sqrt(lstm_size).
+        pad_token_id: the padding token, whose vector is 0.
+        hf_ptm_ext_version: version of the code that wrote the checkpoint.
+
+    Raises:
+        ValueError: a field is out of its range, or `hidden_act` is no activation.
+
+    Example:
+        >>> from hf_ptm_ext import DistilledBiLstmConfig
+        >>> DistilledBiLstmConfig(lstm_size=100).hidden_size
+        200
+    """
+
+    model_type = "distilled_bilstm"
+    keys_to_ignore_at_inference = ["hidden_states", "attentions", "pooler_output"]
+
+    vocab_size: int = 30522
+    embedding_size: int = 300
+    lstm_size: int = 150
+    classifier_size: int = 200
+    multichannel: bool = True
+    pairs: bool = False
+    hidden_act: str = "relu"
+    embedding_dropout: float | int = 0.0
+    classifier_dropout: float | int = 0.0
+    initializer_range: float | int = 0.1
+    pad_token_id: int | None = 0
+    hf_ptm_ext_version: str | None = HF_PTM_EXT_VERSION
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        super().__post_init__(**kwargs)
+        for name in ("vocab_size", "embedding_size", "lstm_size", "classifier_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
+        for name in ("embedding_dropout", "classifier_dropout"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"`{name}` must be a probability in [0, 1], got {getattr(self, name)}.")
+        from transformers.activations import ACT2FN  # imports torch, which reading a config's class need not
+
+        if self.hidden_act not in ACT2FN:
+            raise ValueError(
+                f"`hidden_act` must be one of {', '.join(sorted(ACT2FN))}, the names in transformers' `ACT2FN`; got "
+                f"{self.hidden_act!r}."
+            )
+        written_by = self.hf_ptm_ext_version
+        if written_by is not None and written_by.split(".")[:2] != HF_PTM_EXT_VERSION.split(".")[:2]:
+            logger.warning_once(
+                f"This checkpoint was written by hf_ptm_ext {written_by} and is read by {HF_PTM_EXT_VERSION}; if "
+                "outputs differ, load it with the code it carries (trust_remote_code=True, package not imported)."
+            )
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of a token's state: both directions."""
+        return 2 * self.lstm_size
+
+    @property
+    def type_vocab_size(self) -> int:
+        """Number of texts that `token_type_ids` tell apart."""
+        return 2
+
+
+__all__ = ["DistilledBiLstmConfig"]
