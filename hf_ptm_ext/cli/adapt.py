@@ -265,6 +265,7 @@ def finish(
     spent = {
         row[0]: f"{row[1]} weights ({row[2]}), {row[4]} of the last one's step time" for row in cost_rows(results)
     }
+    first = results["summary"][adapter_args.methods[0]]
     write_results(
         Path(training_args.output_dir),
         results,
@@ -284,6 +285,7 @@ def finish(
         auto_class=f"AutoModelFor{task.head}",
         pipeline_tag=task.pipeline_tag,
         labels=list(task.labels),
+        base_parameters=round(first["trained_parameters"]["mean"] / first["trained_share"]["mean"]),
     )
 
 

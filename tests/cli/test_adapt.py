@@ -92,6 +92,7 @@ def test_four_methods_side_by_side(data: Path, tmp_path: Path, capsys: Any) -> N
     card = (tmp_path / "out" / "README.md").read_text("utf-8")
     assert "import hf_ptm_ext" in card
     assert "| full |" in card
+    assert f"{trained[0]:,.0f} weights ({100 * means['houlsby']['trained_share']:.2f} % of the model's)" in card
     assert str(tmp_path) not in card
     assert str(data) not in card
 
