@@ -259,3 +259,20 @@ def test_the_recipes_parse_with_the_command_in_their_head(recipe: str) -> None:
     assert shared.baseline
     assert len(tasks) > 1
     assert all(data.train_file and data.test_file for data, _ in tasks.values())
+
+
+@pytest.mark.parametrize("words", [("--tasks.topic", "x"), ("--tasks.topic.train_file",), ("--tasks..head", "san")])
+def test_a_flag_of_a_task_names_task_and_argument(
+    data: Path, tmp_path: Path, capsys: Any, words: tuple[str, ...]
+) -> None:
+    assert main(["multitask", *words_of(data, tmp_path / "out", two_tasks(data), *words)]) == 2
+    assert "must be spelt --tasks.NAME.FIELD VALUE" in capsys.readouterr().err
+
+
+def test_flags_change_one_argument_of_one_task(data: Path, tmp_path: Path) -> None:
+    more = ("--tasks.tags.train_file", "a.jsonl", "b.jsonl", "--overrides", "tasks.topic.loss_weight=0.5")
+    _, _, tasks, training = parse(words_of(data, tmp_path / "out", two_tasks(data), *more))
+    assert tasks["tags"][0].train_file == ["a.jsonl", "b.jsonl"]
+    assert tasks["tags"][0].test_file == [str(data / "tagged.jsonl")]
+    assert tasks["topic"][1].loss_weight == 0.5
+    assert training.seeds == [0]
