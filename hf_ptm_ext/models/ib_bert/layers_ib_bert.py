@@ -67,15 +67,16 @@ class IBBertEmbeddings(nn.Module):
         self, words: torch.Tensor, attention_mask: torch.Tensor | None, sequence_ids: torch.Tensor | None
     ) -> torch.Tensor:
         """`(batch, seq_len, 3 * embedding_size)`: the next token's embedding, the token's own, the last one's."""
-        following = nn.functional.pad(words[:, 1:], (0, 0, 0, 1))
-        preceding = nn.functional.pad(words[:, :-1], (0, 0, 1, 0))
+        # Padded first and cut then: no tensor is one shorter than the row, which exported graphs would be bound by.
+        following = nn.functional.pad(words, (0, 0, 0, 1))[:, 1:]
+        preceding = nn.functional.pad(words, (0, 0, 1, 0))[:, :-1]
         ids = sequence_ids
         if ids is None and not self.padding_in_trigrams and torch.is_tensor(attention_mask):
             ids = attention_mask if attention_mask.dim() == 2 else None
         if ids is not None:
-            together = ((ids[:, 1:] == ids[:, :-1]) & (ids[:, 1:] != 0))[..., None].to(words.dtype)
-            following = following * nn.functional.pad(together, (0, 0, 0, 1))
-            preceding = preceding * nn.functional.pad(together, (0, 0, 1, 0))
+            real = ids != 0
+            following = following * (real & (ids == nn.functional.pad(ids, (0, 1))[:, 1:]))[..., None].to(words.dtype)
+            preceding = preceding * (real & (ids == nn.functional.pad(ids, (1, 0))[:, :-1]))[..., None].to(words.dtype)
         return torch.cat([following, words, preceding], dim=-1)
 
 
