@@ -36,10 +36,19 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument("--mode", choices=tuple(MODES), help="masks: one mode only (default: all four)")
     parser.add_argument("--kg", nargs="+", metavar="FILE", help="knowledge: triple files, or a saved graph")
     parser.add_argument("--tokenizer", help="knowledge: whose tokens (default: one that knows every word)")
-    parser.add_argument("--max_entities", type=int, default=2, help="knowledge: objects of a word (default: 2)")
-    parser.add_argument("--use_predicate", action="store_true", help="knowledge: write predicates before objects")
+    parser.add_argument("--max_entities", type=int, help="knowledge: objects of a word (default: the tokenizer's, 2)")
     parser.add_argument(
-        "--granularity", choices=("wordpiece", "char"), default="wordpiece", help="knowledge: what a token is"
+        "--use_predicate",
+        action=argparse.BooleanOptionalAction,
+        help="knowledge: write predicates before objects (default: the tokenizer's, no)",
+    )
+    parser.add_argument(
+        "--granularity",
+        choices=("wordpiece", "char"),
+        help="knowledge: what a token is (default: the tokenizer's, wordpiece)",
+    )
+    parser.add_argument(
+        "--font", type=Path, metavar="FILE", help="knowledge: a .ttf or .otf with the text's characters, for --png"
     )
     return parser
 

@@ -50,13 +50,10 @@ def run(arguments: argparse.Namespace) -> int:
         print_counts(graph)
         return 0
     tokenizer = tokenizer_for(arguments, graph)
-    row = tokenizer(arguments.subject, max_entities=arguments.max_entities, use_predicate=arguments.use_predicate)
+    options = {"max_entities": arguments.max_entities, "use_predicate": arguments.use_predicate}
+    row = tokenizer(arguments.subject, **options)
     columns = [row.tokens(), row["position_ids"], row["word_index"], row["branch_id"]]
-    print(
-        tokenizer.explain(
-            arguments.subject, max_entities=arguments.max_entities, use_predicate=arguments.use_predicate
-        )
-    )
+    print(tokenizer.explain(arguments.subject, **options))
     if not any(row["branch_id"]):
         print("nothing is injected: no subject of the graph stands in this text")
     matrix = matrix_of(row["word_index"], row["branch_id"])
@@ -68,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     )
     if arguments.png is not None:
-        write_picture(*columns, matrix, arguments.png)
+        write_picture(*columns, matrix, arguments.png, arguments.font)
         print(f"\nwrote {arguments.png}")
     return 0
 
@@ -112,7 +109,7 @@ def tokenizer_for(arguments: argparse.Namespace, graph: Any) -> Any:
     """
     from ..models.kbert.tokenization_kbert import KBertTokenizer
 
-    options: dict[str, Any] = {"granularity": arguments.granularity}
+    options: dict[str, Any] = {} if arguments.granularity is None else {"granularity": arguments.granularity}
     if graph is not None:
         options["kg"] = graph
     if arguments.tokenizer:
@@ -152,7 +149,13 @@ def matrix_of(words: list[int], branches: list[int]) -> list[list[bool]]:
 
 
 def write_picture(
-    tokens: list[str], positions: list[int], words: list[int], branches: list[int], matrix: Any, path: Path
+    tokens: list[str],
+    positions: list[int],
+    words: list[int],
+    branches: list[int],
+    matrix: Any,
+    path: Path,
+    font: Path | None = None,
 ) -> None:
     """Draw the tree, by position and branch, above the heat map of the matrix.
 
@@ -163,9 +166,11 @@ def write_picture(
         branches: `branch_id`.
         matrix: query by key.
         path: the picture.
+        font: file of a font for tokens; `None` takes an installed one that has Chinese characters, if there is one.
 
     Raises:
         ImportError: matplotlib is missing.
+        ValueError: `font` is no font.
     """
     try:
         from matplotlib import font_manager, rc_context
@@ -175,11 +180,18 @@ def write_picture(
         raise ImportError("The picture needs matplotlib: pip install hf-ptm-ext[viz]") from error
     from ..models.kbert.explanation_kbert import words_of
 
-    installed = {font.name for font in font_manager.fontManager.ttflist}
+    installed = {entry.name for entry in font_manager.fontManager.ttflist}
     family = [*(name for name in FONTS if name in installed), "DejaVu Sans"]
+    if font is not None:
+        try:
+            font_manager.fontManager.addfont(font)
+            family.insert(0, font_manager.FontProperties(fname=font).get_name())
+        except (OSError, RuntimeError) as error:
+            raise ValueError(f"`--font` must be a font's file (.ttf, .otf, .ttc), got {font}: {error}.") from error
     if len(family) == 1 and not "".join(tokens).isascii():
         print(
-            "no font with Chinese characters is installed (Noto Sans CJK, ...): the picture has boxes in their place"
+            "no font with Chinese characters is installed (Noto Sans CJK, ...): the picture has boxes in their place. "
+            "Name the file of one by --font."
         )
     groups = words_of(words, branches)
     levels = levels_of(

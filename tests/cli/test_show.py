@@ -64,6 +64,25 @@ def test_options_and_own_tokenizers(graph, capsys, tmp_path):
     assert "├── [UNK] [UNK]" in capsys.readouterr().out
 
 
+def test_a_tokenizer_is_shown_as_it_works(graph, capsys, tmp_path):
+    """Its own options count unless the command line names others."""
+    from hf_ptm_ext import KBertTokenizer, KnowledgeGraph
+
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"北京是首都有故宫"]
+    own = {"granularity": "char", "pkuseg_compat": True, "max_entities": 1, "use_predicate": True}
+    knowledge = KnowledgeGraph.from_files(graph)
+    KBertTokenizer({word: n for n, word in enumerate(words)}, kg=knowledge, **own).save_pretrained(tmp_path)
+    shown = ["show", "knowledge", "北京", "--tokenizer", str(tmp_path)]
+    assert main(shown) == 0
+    printed = capsys.readouterr().out
+    assert "└── 是 首 都" in printed
+    assert "├──" not in printed
+    assert main([*shown, "--no-use_predicate", "--max_entities", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert "├── 首 都" in printed
+    assert "└── 故 宫" in printed
+
+
 def test_a_graph_is_counted(graph, capsys):
     assert main(["show", "knowledge", "--kg", str(graph)]) == 0
     printed = capsys.readouterr().out
@@ -97,3 +116,14 @@ def test_the_tree_is_written_as_a_picture(graph, tmp_path):
     pytest.importorskip("matplotlib")
     assert main(["show", "knowledge", "在北京", "--kg", str(graph), "--png", str(tmp_path / "tree.png")]) == 0
     assert (tmp_path / "tree.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_font_for_the_picture_may_be_named(graph, tmp_path, capsys):
+    font_manager = pytest.importorskip("matplotlib.font_manager")
+    font = font_manager.findfont("DejaVu Sans Mono")
+    command = ["show", "knowledge", "在北京", "--kg", str(graph), "--png", str(tmp_path / "tree.png"), "--font"]
+    assert main([*command, font]) == 0
+    assert "no font" not in capsys.readouterr().out
+    assert (tmp_path / "tree.png").is_file()
+    assert main([*command, str(graph)]) == 2
+    assert "`--font` must be a font's file" in capsys.readouterr().err
