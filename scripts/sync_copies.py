@@ -107,6 +107,8 @@ EXTRACTS = {
         "inputs",
         (
             "REFERENCE_PADDING_BIAS",
+            "two_dimensional",
+            "flex_mask",
             "position_ids_of",
             "check_position_ids",
             "visible_function",
@@ -123,9 +125,23 @@ EXTRACTS = {
         "BERT's pre-training: masked tokens and next sentence, their losses, and what the model returns.",
         ("ib_bert",),
     ),
+    "flex": (
+        "inputs",
+        ("two_dimensional", "flex_mask"),
+        "Masks of tokens for flex attention.",
+        ("mass", "mass_nmt", "unilm"),
+    ),
     "masks": (
         "inputs",
-        ("REFERENCE_PADDING_BIAS", "visible_function", "has_empty_row", "build_attention_mask", "first_token_states"),
+        (
+            "REFERENCE_PADDING_BIAS",
+            "two_dimensional",
+            "flex_mask",
+            "visible_function",
+            "has_empty_row",
+            "build_attention_mask",
+            "first_token_states",
+        ),
         "Who may look at whom in padded and packed rows, and each sequence's first token.",
         ("nezha", "k_adapter"),
     ),

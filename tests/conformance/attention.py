@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch.nn.attention.flex_attention import create_block_mask
 
 from .family import LENGTHS, FamilyCase, Head, assert_same, prediction, trained
 
@@ -101,6 +102,23 @@ class AttentionChecks(FamilyCase):
             model = self.model(head, attention)
             got = model(**{**inputs, "attention_mask": finished}).last_hidden_state
             assert_same(got, model(**inputs).last_hidden_state, 1e-5)
+
+    @pytest.mark.slow
+    @torch.no_grad()
+    def test_a_finished_block_mask_goes_through(self) -> None:
+        if "flex_attention" not in self.attention_implementations:
+            return
+        torch._dynamo.reset()
+        head, sizes = self.head("encoder"), {"hidden_size": 64, "num_attention_heads": 4}
+        inputs = self.inputs(head)
+        ids, real = inputs["input_ids"], inputs["attention_mask"].bool()
+        dense = real[:, None, None].expand(-1, -1, real.shape[1], -1)
+        shape = (real.shape[0], None, real.shape[1], real.shape[1])
+        blocks = create_block_mask(lambda batch, head, q, kv: real[batch, kv], *shape, device="cpu")
+        expected = self.model(head, "sdpa", **sizes)(ids, attention_mask=dense).last_hidden_state
+        got = self.model(head, "flex_attention", **sizes)(ids, attention_mask=blocks).last_hidden_state
+        assert_same(got[real], expected[real], 1e-5)
+        torch._dynamo.reset()
 
     # ---- packing ----
 

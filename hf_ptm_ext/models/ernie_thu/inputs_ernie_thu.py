@@ -25,6 +25,27 @@ from .heads_ernie_thu import values_can_be_read
 REFERENCE_PADDING_BIAS = -10000.0
 
 
+def two_dimensional(mask: Any) -> bool:
+    """Whether a mask is one of tokens, `(batch, tokens)`, and no finished one."""
+    return torch.is_tensor(mask) and mask.dim() == 2
+
+
+def flex_mask(visible: Callable[..., torch.Tensor], states: torch.Tensor, keys: int) -> Any:
+    """The block mask of a function; upstream's builder cannot be traced into a compiled graph.
+
+    Args:
+        visible: function of (batch, head, query, key) indices.
+        states: `(batch, queries, hidden)`.
+        keys: number of keys.
+
+    Returns:
+        A `BlockMask`.
+    """
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    return create_block_mask(visible, states.shape[0], None, states.shape[1], keys, device=states.device)
+
+
 def position_ids_of(
     input_shape: torch.Size,
     device: torch.device,
@@ -49,7 +70,7 @@ def position_ids_of(
         starts[:, 1:] = sequence_ids[:, 1:] != sequence_ids[:, :-1]
         counted = positions - torch.where(starts, positions, 0).cummax(dim=1).values
         return torch.where(sequence_ids == 0, 0, counted)
-    if attention_mask is not None and attention_mask.dim() == 2:
+    if two_dimensional(attention_mask):
         padding = attention_mask.to(torch.bool).to(torch.int8).argmax(dim=1, keepdim=True)
         return (positions - padding).clamp(min=0)
     return positions
@@ -114,7 +135,7 @@ def has_empty_row(config, attention_mask: torch.Tensor | None, sequence_ids: tor
     """
     if sequence_ids is not None or config._attn_implementation == "flex_attention":
         return False
-    if not torch.is_tensor(attention_mask) or attention_mask.dim() != 2 or not values_can_be_read(attention_mask):
+    if not two_dimensional(attention_mask) or not values_can_be_read(attention_mask):
         return False
     return not bool(attention_mask.to(torch.bool).any(dim=1).all())
 
@@ -139,15 +160,10 @@ def build_attention_mask(
     """
     if attention_mask is None and sequence_ids is None:
         return None
-    if attention_mask is not None and not (torch.is_tensor(attention_mask) and attention_mask.dim() == 2):
+    if attention_mask is not None and not two_dimensional(attention_mask):
         return attention_mask
     if config._attn_implementation == "flex_attention":
-        # Upstream's builder cannot be traced into a compiled graph; building the blocks here can.
-        from torch.nn.attention.flex_attention import create_block_mask
-
-        batch, seq_len = embeddings.shape[:2]
-        function = visible_function(attention_mask, sequence_ids)
-        return create_block_mask(function, batch, None, seq_len, seq_len, device=embeddings.device)
+        return flex_mask(visible_function(attention_mask, sequence_ids), embeddings, embeddings.shape[1])
     if sequence_ids is None:
         real = attention_mask.to(torch.bool)
         empty = ~real.any(dim=1, keepdim=True)
@@ -184,7 +200,7 @@ def first_token_states(
         numbers = torch.arange(1, num_sequences + 1, device=sequence_ids.device)
         first = (sequence_ids[:, None, :] == numbers[None, :, None]).to(torch.int8).argmax(dim=-1)
         return hidden_states.gather(1, first[..., None].expand(-1, -1, hidden_states.shape[-1]))
-    if attention_mask is not None and torch.is_tensor(attention_mask) and attention_mask.dim() == 2:
+    if two_dimensional(attention_mask):
         first = attention_mask.to(torch.bool).to(torch.int8).argmax(dim=1)
         return hidden_states[torch.arange(hidden_states.shape[0], device=hidden_states.device), first]
     return hidden_states[:, 0]

@@ -27,7 +27,14 @@ import torch
 from transformers.masking_utils import create_bidirectional_mask
 
 from .heads_kbert import values_can_be_read
-from .inputs_kbert import REFERENCE_PADDING_BIAS, build_attention_mask, has_empty_row, position_ids_of
+from .inputs_kbert import (
+    REFERENCE_PADDING_BIAS,
+    build_attention_mask,
+    flex_mask,
+    has_empty_row,
+    position_ids_of,
+    two_dimensional,
+)
 
 MaskFunction = Callable[[Any, Any, Any, Any], torch.Tensor]
 
@@ -96,7 +103,7 @@ def knowledge_of(
     if word_index is None or branch_id is None:
         return None
     padding = (word_index < 0) | (branch_id < 0)
-    if torch.is_tensor(attention_mask) and attention_mask.dim() == 2:
+    if two_dimensional(attention_mask):
         padding = padding | (attention_mask == 0)
     if sequence_ids is not None:
         padding = padding | (sequence_ids == 0)
@@ -119,7 +126,7 @@ def real_tokens(
     if knowledge is not None:
         return knowledge.branches >= 0
     real = None if sequence_ids is None else sequence_ids > 0
-    if torch.is_tensor(attention_mask) and attention_mask.dim() == 2:
+    if two_dimensional(attention_mask):
         mask = attention_mask.to(torch.bool)
         real = mask if real is None else real & mask
     return real
@@ -334,7 +341,7 @@ def visible_tree(
     """
     if not config.use_visible_matrix:
         return None
-    finished = attention_mask is not None and not (torch.is_tensor(attention_mask) and attention_mask.dim() == 2)
+    finished = attention_mask is not None and not two_dimensional(attention_mask)
     if finished:
         if knowledge is not None:
             raise ValueError(
@@ -391,13 +398,9 @@ def build_visibility_mask(
         return build_attention_mask(config, embeddings, attention_mask, sequence_ids)
     function = visible_function(tree, sequence_ids)
     if config._attn_implementation == "flex_attention":
-        # Upstream's builder cannot be traced into a compiled graph; building the blocks here can.
-        from torch.nn.attention.flex_attention import create_block_mask
-
-        batch, seq_len = embeddings.shape[:2]
         if config.reference_padding:
             function = _with_padding_that_sees(function, tree.branches)
-        return create_block_mask(function, batch, None, seq_len, seq_len, device=embeddings.device)
+        return flex_mask(function, embeddings, embeddings.shape[1])
     if config.reference_padding:
         hidden = ~visible_pairs(tree, sequence_ids)
         return hidden[:, None].to(embeddings.dtype) * REFERENCE_PADDING_BIAS

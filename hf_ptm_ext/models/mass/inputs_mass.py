@@ -5,7 +5,6 @@ right padding give the same result. Position t is row pad_token_id + 1 + t of a 
 padding and is zero, the rows before it are never read. These are the rows of the reference's tables.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from transformers.cache_utils import Cache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 
 from .configuration_mass import MassConfig
+from .flex_mass import flex_mask, two_dimensional
 from .losses_mass import values_can_be_read
 
 
@@ -185,27 +185,6 @@ def causal_mask(config: MassConfig, states: torch.Tensor, mask: Any, cache: Cach
         return flex_mask(lambda batch, head, q, kv: (kv <= q + past) & real[batch, kv], states, keys)
     may_look = not torch.is_tensor(mask) or values_can_be_read(mask)
     return create_causal_mask(config, states, mask, cache, allow_is_causal_skip=may_look)
-
-
-def two_dimensional(mask: Any) -> bool:
-    """Whether a mask is one of tokens, `(batch, tokens)`, and no finished one."""
-    return torch.is_tensor(mask) and mask.dim() == 2
-
-
-def flex_mask(visible: Callable[..., torch.Tensor], states: torch.Tensor, keys: int) -> Any:
-    """The block mask of a function; upstream's builder cannot be traced into a compiled graph.
-
-    Args:
-        visible: function of (batch, head, query, key) indices.
-        states: `(batch, queries, hidden)`.
-        keys: number of keys.
-
-    Returns:
-        A `BlockMask`.
-    """
-    from torch.nn.attention.flex_attention import create_block_mask
-
-    return create_block_mask(visible, states.shape[0], None, states.shape[1], keys, device=states.device)
 
 
 def check_start(start: Any, vocab_size: int) -> None:

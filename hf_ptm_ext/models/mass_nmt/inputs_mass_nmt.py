@@ -4,7 +4,6 @@ A row has one source and one target language. Positions count real tokens from 0
 nothing; the decoder of pre-training gets the original positions of the few tokens it is fed.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from transformers.cache_utils import EncoderDecoderCache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 
 from .configuration_mass_nmt import MassNmtConfig
+from .flex_mass_nmt import flex_mask, two_dimensional
 from .losses_mass_nmt import values_can_be_read
 
 
@@ -170,27 +170,6 @@ def causal_keys(
         return flex_mask(lambda batch, head, q, kv: (kv <= q + past) & real[batch, kv], inputs_embeds, keys)
     may_look = not torch.is_tensor(mask) or values_can_be_read(mask)
     return create_causal_mask(config, inputs_embeds, mask, own, allow_is_causal_skip=may_look)
-
-
-def two_dimensional(mask: Any) -> bool:
-    """Whether a mask is one of tokens, `(batch, tokens)`, and no finished one."""
-    return torch.is_tensor(mask) and mask.dim() == 2
-
-
-def flex_mask(visible: Callable[..., torch.Tensor], states: torch.Tensor, keys: int) -> Any:
-    """The block mask of a function; upstream's builder cannot be traced into a compiled graph.
-
-    Args:
-        visible: function of (batch, head, query, key) indices.
-        states: `(batch, queries, hidden)`.
-        keys: number of keys.
-
-    Returns:
-        A `BlockMask`.
-    """
-    from torch.nn.attention.flex_attention import create_block_mask
-
-    return create_block_mask(visible, states.shape[0], None, states.shape[1], keys, device=states.device)
 
 
 def token_positions(attention_mask: torch.Tensor | None, length: int, seen: int, device: torch.device) -> torch.Tensor:

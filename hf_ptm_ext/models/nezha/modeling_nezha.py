@@ -43,7 +43,7 @@ from .heads_nezha import (
     with_optional_labels,
 )
 from .loading_nezha import NezhaLoading
-from .masks_nezha import build_attention_mask, first_token_states
+from .masks_nezha import build_attention_mask, first_token_states, two_dimensional
 from .pretraining_nezha import (
     NezhaForPreTrainingOutput,
     NezhaNextSentenceHead,
@@ -185,7 +185,7 @@ class NezhaModel(NezhaPreTrainedModel):
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Exactly one of `input_ids` and `inputs_embeds` must be given.")
         if position_ids is not None:
-            padding = attention_mask if torch.is_tensor(attention_mask) and attention_mask.dim() == 2 else None
+            padding = attention_mask if two_dimensional(attention_mask) else None
             check_consecutive(position_ids, padding if sequence_ids is None else sequence_ids)
         if inputs_embeds is None:
             inputs_embeds = self.embeddings.word_embeddings(input_ids)

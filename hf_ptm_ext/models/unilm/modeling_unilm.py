@@ -33,6 +33,7 @@ from transformers.utils.output_capturing import capture_outputs
 from .base_unilm import UniLMPredictionHead, UniLMPreTrainedModel, UniLMPreTrainingHeads, UniLMWithVocabularyHead
 from .configuration_unilm import UniLMConfig
 from .encoder_unilm import UniLMEncoder, UniLMPooler, refuse_unknown_arguments
+from .flex_unilm import two_dimensional
 from .generation_unilm import UniLMGeneration
 from .heads_unilm import (
     classification_loss,
@@ -158,9 +159,7 @@ class UniLMModel(UniLMPreTrainedModel):
         if inputs_embeds is None:
             inputs_embeds = self.embeddings.word_embeddings(input_ids)
         shape, device = inputs_embeds.shape[:2], inputs_embeds.device
-        finished_mask = attention_mask is not None and not (
-            torch.is_tensor(attention_mask) and attention_mask.dim() == 2
-        )
+        finished_mask = attention_mask is not None and not two_dimensional(attention_mask)
         if cache is not None and not isinstance(cache, Cache):
             raise TypeError(f"`cache` must be a `transformers.Cache`, got {type(cache).__name__}.")
         if cache is not None and not finished_mask and cache.get_seq_length():
@@ -549,7 +548,7 @@ class UniLMForConditionalGeneration(UniLMGeneration, UniLMWithVocabularyHead, Ge
         """
         if not torch.compiler.is_compiling():
             refuse_unknown_arguments(type(self).__name__, kwargs, ENCODER_ARGUMENTS)
-        if lm_mode is None and (attention_mask is None or attention_mask.dim() == 2):
+        if lm_mode is None and (attention_mask is None or two_dimensional(attention_mask)):
             given = input_ids if input_ids is not None else inputs_embeds
             lm_mode = torch.full(given.shape[:1], SEQ2SEQ, device=given.device)
             if source_lengths is None and token_type_ids is None:

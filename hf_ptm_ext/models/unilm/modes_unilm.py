@@ -22,6 +22,7 @@ import torch
 from transformers.masking_utils import create_bidirectional_mask
 
 from .configuration_unilm import UniLMConfig
+from .flex_unilm import flex_mask
 from .heads_unilm import values_can_be_read
 from .inputs_unilm import index_in_sequence
 
@@ -388,8 +389,5 @@ def build_attention_mask(
         is_source = torch.zeros_like(ids, dtype=torch.bool)
     function = visible_function(ids, modes, is_source, pseudo)
     if config._attn_implementation == "flex_attention":
-        # Upstream's builder cannot be traced into a compiled graph; building the blocks here can.
-        from torch.nn.attention.flex_attention import create_block_mask
-
-        return create_block_mask(function, batch, None, seq_len, seq_len, device=embeddings.device)
+        return flex_mask(function, embeddings, seq_len)
     return create_bidirectional_mask(config, embeddings, None, and_mask_function=function)
