@@ -61,6 +61,10 @@ class CanonicalEncoderUser(nn.Module):
         self.model = without_pooler(config.encoder_config)
         self.frozen = bool(config.freeze_encoder)
         self.takes = _inputs_of(self.model)
+        self.freeze()
+
+    def freeze(self) -> None:
+        """Take the gradient from a frozen encoder; loading gives every parameter one again."""
         if self.frozen:
             self.model.requires_grad_(False)
 

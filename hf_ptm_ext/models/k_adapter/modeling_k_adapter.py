@@ -92,6 +92,21 @@ class KAdapterPreTrainedModel(KAdapterLoading, PreTrainedModel):
             super()._init_weights(module)
 
     @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+        """Load as upstream does, and freeze again what the configuration freezes.
+
+        Args:
+            args: as upstream.
+            kwargs: as upstream.
+
+        Returns:
+            As upstream.
+        """
+        found = super().from_pretrained(*args, **kwargs)
+        (found[0] if isinstance(found, tuple) else found).base_model.freeze()
+        return found
+
+    @classmethod
     def from_encoder(cls, encoder: str, *, encoder_kwargs: dict[str, Any] | None = None, **fields: Any) -> Any:
         """Begin with a trained encoder and new adapters.
 
@@ -200,9 +215,14 @@ class KAdapterModel(KAdapterPreTrainedModel):
             self.fusion = nn.ModuleDict({name: nn.Linear(2 * width, width) for name in config.adapters})
             if len(config.adapters) > 1:
                 self.fusion_of_all = nn.Linear(len(config.adapters) * width, width)
-        if config.freeze_adapters:
-            self.adapters.requires_grad_(False)
+        self.freeze()
         self.post_init()
+
+    def freeze(self) -> None:
+        """Take the gradient from encoder and adapters as the configuration says."""
+        self.encoder.freeze()
+        if self.config.freeze_adapters:
+            self.adapters.requires_grad_(False)
 
     def get_input_embeddings(self) -> nn.Module:
         return self.encoder.model.get_input_embeddings()

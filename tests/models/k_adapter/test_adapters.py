@@ -77,6 +77,16 @@ def test_an_encoder_that_is_not_frozen_is_trained(encoder_folder):
     assert not model.k_adapter.adapters.training
 
 
+def test_what_is_frozen_is_frozen_after_loading_too(tmp_path):
+    KAdapterForSequenceClassification(config(freeze_adapters=True)).save_pretrained(tmp_path)
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    trained = {name for name, value in model.named_parameters() if value.requires_grad}
+    assert trained
+    assert not [name for name in trained if ".encoder.model." in name or ".adapters." in name]
+    model, _ = KAdapterForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(value.requires_grad for value in model.k_adapter.encoder.parameters())
+
+
 def test_adapters_begin_as_almost_nothing():
     torch.manual_seed(0)
     model = KAdapterModel(config(adapter_initializer_range=2e-4, fusion="add")).eval()
