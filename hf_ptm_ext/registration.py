@@ -61,6 +61,16 @@ FAMILIES = (
         models={"AutoModel": "MassNmtModel", "AutoModelForSeq2SeqLM": "MassNmtForConditionalGeneration"},
     ),
     Family(
+        model_type="weighted_layers",
+        config="WeightedLayersConfig",
+        models={
+            "AutoModel": "WeightedLayersModel",
+            "AutoModelForSequenceClassification": "WeightedLayersForSequenceClassification",
+            "AutoModelForTokenClassification": "WeightedLayersForTokenClassification",
+            "AutoModelForQuestionAnswering": "WeightedLayersForQuestionAnswering",
+        },
+    ),
+    Family(
         model_type="k_adapter",
         config="KAdapterConfig",
         models={

@@ -250,6 +250,16 @@ SYSTEMS = (
         link="https://arxiv.org/abs/1810.04805",
     ),
     System(
+        name="Weighted layers (ELMo's mix)",
+        family="weighted_layers",
+        models=("hf_ptm_ext.WeightedLayersForSequenceClassification",),
+        collators=(),
+        objectives=(),
+        trainers=(),
+        paper="Deep contextualized word representations",
+        link="https://arxiv.org/abs/1802.05365",
+    ),
+    System(
         name="K-Adapter",
         family="k_adapter",
         models=("hf_ptm_ext.KAdapterForRelationClassification", "hf_ptm_ext.KAdapterForDependencyHeads"),

@@ -37,8 +37,9 @@ COPIES = {
         "ib_bert": "IBBert",
         "zen": "Zen",
         "k_adapter": "KAdapter",
+        "weighted_layers": "WeightedLayers",
     },
-    "composite": {"k_adapter": "KAdapter"},
+    "composite": {"k_adapter": "KAdapter", "weighted_layers": "WeightedLayers"},
     "inputs": {"spanbert": "SpanBert", "ernie_thu": "ErnieThu", "kbert": "KBert", "zen": "Zen"},
     "loading": {
         "spanbert": "SpanBert",
@@ -52,6 +53,7 @@ COPIES = {
         "ib_bert": "IBBert",
         "zen": "Zen",
         "k_adapter": "KAdapter",
+        "weighted_layers": "WeightedLayers",
     },
     "matcher": {"ernie_thu": "ErnieThu", "kbert": "KBert"},
     "pretraining": {"kbert": "KBert", "nezha": "Nezha", "zen": "Zen"},
@@ -63,7 +65,7 @@ EXTRACTS = {
         "encoder",
         ("UPSTREAM_ARGUMENTS", "refuse_unknown_arguments", "eager_attention_forward", "is_plain_linear"),
         "What every block of ours shares: refusal of unread arguments, eager attention, plain linear modules.",
-        ("mass", "mass_nmt"),
+        ("mass", "mass_nmt", "weighted_layers"),
     ),
     "losses": (
         "heads",

@@ -1,0 +1,1 @@
+"""Weighted layers: a learned mixture of an encoder's layers as features."""

@@ -1,0 +1,127 @@
+# Generated from models/canonical/composite_canonical.py by scripts/sync_copies.py; change that file.
+"""Models that stand on an encoder of another kind: its configuration inside theirs, its weights under `encoder.`."""
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModel
+from transformers.configuration_utils import PreTrainedConfig
+
+# What a wrapped encoder may be asked with.
+TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds")
+
+
+def encoder_config_of(value: Any) -> PreTrainedConfig:
+    """The configuration of the encoder inside, from what a config.json or a caller has.
+
+    Args:
+        value: a configuration, or its dictionary with a `model_type`.
+
+    Returns:
+        The configuration.
+
+    Raises:
+        ValueError: there is none, or its kind is unknown here.
+
+    Example:
+        >>> encoder_config_of({"model_type": "bert", "hidden_size": 32}).hidden_size
+        32
+    """
+    if isinstance(value, PreTrainedConfig):
+        return value
+    if not isinstance(value, dict) or "model_type" not in value:
+        raise ValueError(
+            "`encoder_config` must be the configuration of an encoder or its dictionary with a `model_type`, got "
+            f"{value!r}. `from_encoder` takes it from a checkpoint."
+        )
+    fields = dict(value)
+    model_type = fields.pop("model_type")
+    try:
+        return AutoConfig.for_model(model_type, **fields)
+    except ValueError as error:
+        raise ValueError(
+            f"`encoder_config` is a {model_type}, which transformers does not know. If it is a family of hf_ptm_ext, "
+            "`pip install hf-ptm-ext` and `import hf_ptm_ext` first."
+        ) from error
+
+
+class WeightedLayersEncoderUser(nn.Module):
+    """Holds the encoder, frozen or trained.
+
+    A frozen encoder runs in evaluation mode and without a gradient graph, whatever the whole model's mode is: its
+    features are the same in every epoch. It has a graph if something in it is trained all the same, such as PEFT's
+    adapters.
+
+    Args:
+        config: has `encoder_config` and `freeze_encoder`.
+    """
+
+    def __init__(self, config: Any):
+        super().__init__()
+        self.model = without_pooler(config.encoder_config)
+        self.frozen = bool(config.freeze_encoder)
+        self.takes = _inputs_of(self.model)
+        self.freeze()
+
+    def freeze(self) -> None:
+        """Take the gradient from a frozen encoder; loading gives every parameter one again."""
+        if self.frozen:
+            self.model.requires_grad_(False)
+
+    def train(self, mode: bool = True) -> "WeightedLayersEncoderUser":
+        """As torch's; a frozen encoder stays in evaluation mode.
+
+        Args:
+            mode: whether to train.
+
+        Returns:
+            Itself.
+        """
+        super().train(mode)
+        if self.frozen:
+            self.model.eval()
+        return self
+
+    def forward(self, **inputs: Any) -> tuple[torch.Tensor, ...]:
+        """Hidden states of every layer.
+
+        Args:
+            inputs: those of `TEXT_INPUTS` that are given; what the encoder does not take is left out.
+
+        Returns:
+            The embeddings and each layer's output, `(batch, seq_len, hidden)` each.
+
+        Raises:
+            ValueError: not exactly one of `input_ids` and `inputs_embeds` is given.
+        """
+        if (inputs.get("input_ids") is None) == (inputs.get("inputs_embeds") is None):
+            raise ValueError("Exactly one of `input_ids` and `inputs_embeds` must be given.")
+        given = {name: value for name, value in inputs.items() if value is not None and name in self.takes}
+        trained = not self.frozen or any(value.requires_grad for value in self.model.parameters())
+        with torch.set_grad_enabled(torch.is_grad_enabled() and trained):
+            output = self.model(**given, output_hidden_states=True, return_dict=True)
+        return tuple(output.hidden_states)
+
+
+def without_pooler(config: PreTrainedConfig) -> nn.Module:
+    """An encoder with new weights; a pooler, which nothing here reads, is left out where the class can do without.
+
+    Args:
+        config: the encoder's.
+
+    Returns:
+        The model.
+    """
+    try:
+        return AutoModel.from_config(config, add_pooling_layer=False)
+    except TypeError:  # its class has no such option
+        return AutoModel.from_config(config)
+
+
+def _inputs_of(model: nn.Module) -> frozenset[str]:
+    """Which of the text inputs a model's forward names."""
+    code = getattr(type(model).forward, "__wrapped__", type(model).forward)
+    while hasattr(code, "__wrapped__"):
+        code = code.__wrapped__
+    return frozenset(TEXT_INPUTS) & frozenset(code.__code__.co_varnames)

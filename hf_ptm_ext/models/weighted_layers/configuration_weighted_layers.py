@@ -1,0 +1,123 @@
+"""Weighted-layers configuration: the encoder's inside it, and how its layers are mixed."""
+
+from typing import Any
+
+from huggingface_hub.dataclasses import strict
+from transformers.configuration_utils import PreTrainedConfig
+from transformers.utils import logging
+
+logger = logging.get_logger(__name__)
+
+# The version of the code beside a checkpoint; it makes two checkpoints with different code differ in this file too.
+HF_PTM_EXT_VERSION = "0.1.0"
+
+# Every auto class and the class that serves it: each checkpoint carries the whole map, whichever head was saved.
+AUTO_MAP = {
+    "AutoConfig": "configuration_weighted_layers.WeightedLayersConfig",
+    "AutoModel": "modeling_weighted_layers.WeightedLayersModel",
+    "AutoModelForSequenceClassification": "modeling_weighted_layers.WeightedLayersForSequenceClassification",
+    "AutoModelForTokenClassification": "modeling_weighted_layers.WeightedLayersForTokenClassification",
+    "AutoModelForQuestionAnswering": "modeling_weighted_layers.WeightedLayersForQuestionAnswering",
+}
+POOLINGS = ("first", "mean")
+
+
+@strict
+class WeightedLayersConfig(PreTrainedConfig):
+    """Configuration of weighted layers (ELMo's scalar mix, Peters et al., NAACL 2018, section 3.2, on any encoder).
+
+    Args:
+        encoder_config: configuration of the encoder, or its dictionary with a `model_type`.
+        mixed_layers: which hidden states are mixed, 0 = embeddings, i = output of layer i (default: all).
+        freeze_encoder: whether the encoder is left as it is, in evaluation mode (feature extraction; default).
+        do_layer_norm: whether each layer is normalised before mixing, over all tokens of the batch and the width,
+            without weights (ELMo's option; default no).
+        mix_dropout: probability with which a layer is left out of the mixture in training (AllenNLP; default 0).
+        mix_l2_weight: weight of the squared length of the mixture's logits in the loss (ELMo: 0.001 or 1; default 0).
+        pooling: what a text's classifier reads: "first" token or the "mean" over its tokens.
+        classifier_dropout: before the classifiers (default 0.1).
+        initializer_range: of new weights.
+        hf_ptm_ext_version: version of the code that wrote the checkpoint.
+
+    Raises:
+        ValueError: a field is out of its range, or a hidden state is none of the encoder's.
+
+    Example:
+        >>> from hf_ptm_ext import WeightedLayersConfig
+        >>> WeightedLayersConfig(encoder_config={"model_type": "bert", "num_hidden_layers": 3}).mixed_layers
+        [0, 1, 2, 3]
+    """
+
+    model_type = "weighted_layers"
+    sub_configs = {"encoder_config": PreTrainedConfig}
+    keys_to_ignore_at_inference = ["hidden_states", "pooler_output"]
+
+    encoder_config: Any = None
+    mixed_layers: list[int] | None = None
+    freeze_encoder: bool = True
+    do_layer_norm: bool = False
+    mix_dropout: float | int = 0.0
+    mix_l2_weight: float | int = 0.0
+    pooling: str = "first"
+    classifier_dropout: float | int = 0.1
+    initializer_range: float | int = 0.02
+    hf_ptm_ext_version: str | None = HF_PTM_EXT_VERSION
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        from .composite_weighted_layers import encoder_config_of  # imports torch, which reading a class need not
+
+        self.encoder_config = encoder_config_of(
+            {"model_type": "bert"} if self.encoder_config is None else self.encoder_config
+        )
+        super().__post_init__(**kwargs)
+        layers = self.encoder_config.num_hidden_layers
+        if self.mixed_layers is None:
+            self.mixed_layers = list(range(layers + 1))
+        wrong = [layer for layer in self.mixed_layers if not 0 <= layer <= layers]
+        if wrong or not self.mixed_layers or len(set(self.mixed_layers)) < len(self.mixed_layers):
+            raise ValueError(
+                f"`mixed_layers` must be different hidden states of the encoder, 0 to {layers}, got "
+                f"{self.mixed_layers}."
+            )
+        if self.pooling not in POOLINGS:
+            raise ValueError(f"`pooling` must be one of {', '.join(POOLINGS)}, got {self.pooling!r}.")
+        for name in ("mix_dropout", "classifier_dropout"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"`{name}` must be a probability in [0, 1], got {getattr(self, name)}.")
+        if self.mix_l2_weight < 0:
+            raise ValueError(f"`mix_l2_weight` must not be negative, got {self.mix_l2_weight}.")
+        written_by = self.hf_ptm_ext_version
+        if written_by is not None and written_by.split(".")[:2] != HF_PTM_EXT_VERSION.split(".")[:2]:
+            logger.warning_once(
+                f"This checkpoint was written by hf_ptm_ext {written_by} and is read by {HF_PTM_EXT_VERSION}; if "
+                "outputs differ, load it with the code it carries (trust_remote_code=True, package not imported)."
+            )
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of the encoder's states, and of what comes out."""
+        return int(self.encoder_config.hidden_size)
+
+    @property
+    def num_hidden_layers(self) -> int:
+        """Number of the encoder's layers."""
+        return int(self.encoder_config.num_hidden_layers)
+
+    @property
+    def vocab_size(self) -> int:
+        """Size of the encoder's vocabulary."""
+        return int(self.encoder_config.vocab_size)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As upstream, the encoder's configuration as a dictionary of its own.
+
+        Returns:
+            The fields.
+        """
+        found = super().to_dict()
+        if hasattr(found.get("encoder_config"), "to_dict"):
+            found["encoder_config"] = found["encoder_config"].to_dict()
+        return found
+
+
+__all__ = ["WeightedLayersConfig"]
