@@ -62,11 +62,26 @@ def test_layers_are_left_out_in_training_only():
     torch.testing.assert_close(mix.eval().shares(), torch.full((4,), 0.25))
 
 
-def test_a_task_finds_the_layer_that_has_its_signal(tmp_path):
+def test_the_layer_that_has_the_signal_gets_the_weight():
+    torch.manual_seed(0)
+    mix, head = ScalarMix(3), torch.nn.Linear(4, 1)
+    optimizer = torch.optim.Adam([*mix.parameters(), *head.parameters()], lr=0.05)
+    for _ in range(150):
+        signal = torch.randn(32, 4)
+        layers = [torch.randn(32, 4), signal, torch.randn(32, 4)]
+        loss = (head(mix(layers)).squeeze(-1) - signal.sum(-1)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    shares = mix.shares().tolist()
+    assert shares[1] > 0.9
+
+
+def test_a_task_is_learnt_from_the_mixture_and_the_encoder_does_not_move():
     torch.manual_seed(0)
     model = WeightedLayersForTokenClassification(config(num_labels=2, classifier_dropout=0.0))
     ids = torch.randint(5, 25, (16, 8))
-    labels = ids % 2  # told by the word itself: the embeddings have it most plainly
+    labels = ids % 2
     before = {name: value.clone() for name, value in model.weighted_layers.encoder.state_dict().items()}
     optimizer = torch.optim.Adam([value for value in model.parameters() if value.requires_grad], lr=0.05)
     model.train()
@@ -81,7 +96,7 @@ def test_a_task_finds_the_layer_that_has_its_signal(tmp_path):
     shares = model.mix_weights()
     assert list(shares) == [0, 1, 2]
     assert sum(shares.values()) == pytest.approx(1, abs=1e-5)
-    assert max(shares, key=shares.get) == 0
+    assert max(shares.values()) > 0.4, "the mixture is trained too"
     for name, value in model.weighted_layers.encoder.state_dict().items():
         assert torch.equal(value, before[name]), "the encoder is left as it is"
 
