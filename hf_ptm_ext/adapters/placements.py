@@ -84,7 +84,7 @@ _T5 = Placement(
 )
 
 # The wrapped encoder (RoBERTa, or another of BERT's kind) alone, not the layers of the knowledge adapters beside it.
-_K_ADAPTER = Placement(
+_COMPOSITE = Placement(
     layer=r"encoder\.model\.encoder\.layer\.\d+",
     houlsby=r"encoder\.model\.encoder\.layer\.\d+\.(attention\.)?output\.dropout",
     pfeiffer=r"encoder\.model\.encoder\.layer\.\d+\.output\.LayerNorm",
@@ -98,7 +98,7 @@ _IB_BERT = Placement(
 )
 
 # Families here with BERT's module names, and with BART's.
-BERT_LIKE = ("spanbert", "unilm", "ernie_thu", "kbert", "nezha", "zen", "k_adapter", "ib_bert")
+BERT_LIKE = ("spanbert", "unilm", "ernie_thu", "kbert", "nezha", "zen", "k_adapter", "weighted_layers", "ib_bert")
 BART_LIKE = ("mass", "mass_nmt")
 
 PLACEMENTS = {
@@ -111,7 +111,7 @@ PLACEMENTS = {
         _BERT,
     ),
     "zen": _ZEN,
-    "k_adapter": _K_ADAPTER,
+    **dict.fromkeys(("k_adapter", "weighted_layers"), _COMPOSITE),
     "ib_bert": _IB_BERT,
     "mpnet": _MPNET,
     "distilbert": _DISTILBERT,

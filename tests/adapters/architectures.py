@@ -61,6 +61,7 @@ SIZES: dict[str, dict[str, Any]] = {
         "adapter_num_hidden_layers": 1,
         "adapter_layers": [0, 1],
     },
+    "weighted_layers": {"encoder_config": {**ENCODER, "model_type": "roberta"}, "freeze_encoder": False},
     "rembert": {**ENCODER, "input_embedding_size": 16, "output_embedding_size": 16},
     **dict.fromkeys(("t5", "mt5", "umt5"), T5),
     **dict.fromkeys(
@@ -71,7 +72,8 @@ SIZES: dict[str, dict[str, Any]] = {
         ENCODER_DECODER,
     ),
 }
-OURS = tuple(family.model_type for family in FAMILIES)
+# A recurrent network has neither the places of adapters nor the projections of LoRA.
+OURS = tuple(family.model_type for family in FAMILIES if family.model_type != "distilled_bilstm")
 # Those that the two tests with a whole life of an adapter run on; placement is tested on all.
 MAIN = (*OURS, "bert", "roberta", "distilbert", "electra", "albert", "deberta-v2", "mpnet", "bart", "t5", "mt5")
 ALL = tuple(PLACEMENTS)
@@ -90,7 +92,7 @@ def config_of(model_type: str, **fields: Any) -> Any:
 def dropout_fields(model_type: str, probability: float) -> dict[str, Any]:
     """Dropout of hidden states alone."""
     fields = dict.fromkeys(DROPOUTS, probability) | dict.fromkeys(NO_DROPOUTS, 0.0)
-    if model_type == "k_adapter":
+    if "encoder_config" in SIZES.get(model_type, {}):
         return {"encoder_config": {**SIZES[model_type]["encoder_config"], **fields}}
     known = config_of(model_type).to_dict()
     return {name: value for name, value in fields.items() if name in known}

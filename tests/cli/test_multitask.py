@@ -149,6 +149,7 @@ def test_a_task_alone_starts_from_the_same_weights_and_gets_as_many_batches(
         assert all(torch.equal(value, together[2][name]) for name, value in start.items())
 
 
+@pytest.mark.slow
 def test_an_interrupted_job_goes_on_and_seeds_are_added(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,6 +120,7 @@ def test_each_stage_starts_from_the_one_before_and_is_run_once(
     assert "max_steps = 3 (was 2)" in message
 
 
+@pytest.mark.slow
 def test_an_interrupted_stage_goes_on_and_a_finished_one_gets_more_seeds(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ from tests.distillation.theseus.runs import one_update
 from tests.trainers.test_distributed import launch
 
 
+@pytest.mark.slow
 def test_updates_of_two_processes_are_those_of_one(tmp_path):
     before, whole = one_update(tmp_path / "one", 8, 1, max_steps=3)
     output = launch(29671, "-m", "tests.distillation.theseus.runs", str(tmp_path / "two"), "2", "2")
