@@ -91,7 +91,7 @@ def distill(
         validation = rows("validation") if args.eval_strategy != "no" else None
 
         def metrics(evaluation: Any) -> dict[str, float]:
-            return task.scores(evaluation.predictions, examples["validation"], validation)
+            return _scores(task, evaluation, examples["validation"], validation)
 
         return {
             "args": args,
@@ -136,8 +136,12 @@ def distill(
         if kept and trainer.is_world_process_zero():
             file = Path(training_args.output_dir) / f"predictions_{split}.jsonl"
             write_lines(file, task.records(output.predictions, examples[split], found))
-        spent = costs(plain_model(trainer), found.inputs, task.collator(pair.tokenizer))
-        return {**_scores(task, output, examples[split], found), **spent}
+        scores = _scores(task, output, examples[split], found)
+        if split != evaluated[-1]:
+            return scores
+        if isinstance(trainer, DistillationTrainer):
+            trainer.wrapper.close()  # with hooks on it a model is slower than the one that is saved
+        return {**scores, **costs(plain_model(trainer), found.inputs, task.collator(pair.tokenizer))}
 
     options = {"data": digest_of(examples), **options_of(student_args, data_args)}
     options |= {"stages": training_args.stages, "baseline_epochs": training_args.baseline_epochs}
@@ -166,7 +170,7 @@ def _stage(name: str, options: dict[str, Any], args: Any, student: Any, pair: Pa
     folder = Path(args.output_dir) / f"stage-{name}"
     finished = folder / FINISHED
     if finished.is_file():
-        load_model(student, str(folder / "model.safetensors"), strict=False)
+        load_model(student, str(folder / "model.safetensors"))
         return
     set_seed(args.seed)
     logger.info("stage %s", name)
@@ -179,6 +183,7 @@ def _stage(name: str, options: dict[str, Any], args: Any, student: Any, pair: Pa
     if trainer.is_world_process_zero():
         write_json(finished, {"stage": name, "tensors": len(load_file(str(folder / "model.safetensors")))})
     trainer.accelerator.wait_for_everyone()
+    trainer.wrapper.close()
     trainer.accelerator.free_memory()
     student.to("cpu")
 

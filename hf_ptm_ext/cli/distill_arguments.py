@@ -7,12 +7,14 @@ from typing import Any
 from transformers import TrainingArguments
 
 from ..distillation import PRESET_NAMES, DistillationArguments, TheseusArguments
+from ..distillation.presets import DUALTRAIN
 from ..distillation.registry import unknown_name
 from .finetune_arguments import KnowledgeGraphArguments, TaskDataArguments, check
 from .seeded_arguments import SeededArguments, parse_groups
 
 THESEUS = "theseus"
 BILSTM = "distilled_bilstm"
+STAGE_PRESETS = (*(name for name in PRESET_NAMES if name != DUALTRAIN), THESEUS)
 TASKS = ("classification", "tagging", "masked-lm")
 
 
@@ -57,7 +59,7 @@ class DistillArguments(SeededArguments):
         default="{}",
         metadata={
             "help": "Mapping name -> `preset` (or `objectives`), `preset_options` and training arguments of its own, "
-            f"one after the other, or JSON; presets: {', '.join((*PRESET_NAMES, THESEUS))}."
+            f"one after the other, or JSON; presets: {', '.join(STAGE_PRESETS)}."
         },
     )
     baseline: bool = field(
@@ -122,8 +124,13 @@ def check_stages(training: DistillArguments) -> None:
     for name, options in stages.items():
         preset = options.get("preset")
         theseus = preset == THESEUS
-        if preset is not None and not theseus and preset not in PRESET_NAMES:
-            raise unknown_name("preset", preset, (*PRESET_NAMES, THESEUS))
+        if preset == DUALTRAIN:
+            raise ValueError(
+                f"`preset` = {DUALTRAIN} of stage `{name}` trains the teacher too, on rows in two vocabularies: it is "
+                "no stage of this job. Use DistillationTrainer with DataCollatorForMixedVocabulary."
+            )
+        if preset is not None and not theseus and preset not in STAGE_PRESETS:
+            raise unknown_name("preset", preset, STAGE_PRESETS)
         known = {f.name for f in fields(TheseusArguments if theseus else DistillationArguments)} | {"preset"}
         unknown = sorted(set(options) - known)
         if unknown:

@@ -160,7 +160,8 @@ class DistillationTrainer(PlainModelCheckpoints, ResumableTrainer):
         args = self.args
         if args.preset == DUALTRAIN:
             if not isinstance(self._teacher, nn.Module):
-                raise ValueError(f"`teacher` must be one model in preset dualtrain, got {self._teacher!r}.")
+                got = type(self._teacher).__name__ if self._teacher is None else f"{len(self._teacher)} in a list"
+                raise ValueError(f"`teacher` must be one model in preset dualtrain, got {got}.")
             return DualTrainModel(student, self._teacher, **(args.preset_options or {}))
         objectives = args.objectives
         if args.preset is not None:

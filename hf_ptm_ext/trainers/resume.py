@@ -61,6 +61,7 @@ class ResumableTrainer(PtmTrainer):
       process, which never reads ahead; its state goes into every checkpoint, one file a process, and comes back on
       resume: the run continues with the very row that would have come next.
     * The collator's draw counter is saved and restored too, so masks are those of the uninterrupted run.
+      Evaluations draw theirs from its start, and leave it as it was.
 
     Args:
         args: as `transformers.Trainer`.
@@ -102,6 +103,23 @@ class ResumableTrainer(PtmTrainer):
         batches, num_items_in_batch = super().get_batch_samples(epoch_iterator, num_batches, device)
         self._batches_used += len(batches)
         return batches, num_items_in_batch
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        """As upstream; every evaluation draws the same masks, and takes none from training.
+
+        Args:
+            args: as upstream.
+            kwargs: as upstream.
+        """
+        collator = self.data_collator
+        if not hasattr(collator, "load_state_dict"):
+            return super().evaluation_loop(*args, **kwargs)
+        training = collator.state_dict()
+        collator.load_state_dict(at_call(training, 0))
+        try:
+            return super().evaluation_loop(*args, **kwargs)
+        finally:
+            collator.load_state_dict(training)
 
     def _data_state_path(self, checkpoint: str | Path) -> Path:
         return Path(checkpoint) / DATA_STATE.format(rank=self.args.process_index)

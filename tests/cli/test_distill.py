@@ -1,17 +1,25 @@
 """Distillation by seeds from the command line: teacher, student with and without it, stages, resume, recipes."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
-from transformers import AutoModelForSequenceClassification
+from transformers import (
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+)
 
 from hf_ptm_ext.cli import main
 from hf_ptm_ext.cli.distill import epochs_alone
 from hf_ptm_ext.cli.distill_arguments import parse
+from hf_ptm_ext.distillation import DistillationTrainer
 from tests.cli.test_finetune import RUN, data, finetune, results_of, words_of  # noqa: F401  (data is a fixture)
 
 CONFIGS = Path(__file__).parents[2] / "scripts" / "configs"
@@ -48,25 +56,6 @@ def test_teacher_student_and_the_student_alone_stand_side_by_side(data, teacher,
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "distilled from" in card
     assert "of the teacher's rows a second" in card
-
-
-def test_stages_follow_each_other_and_a_finished_one_is_not_run_again(data, teacher, tmp_path):  # noqa: F811
-    stages = {
-        "intermediate": {"preset": "tinybert-intermediate", "num_train_epochs": 1},
-        "prediction": {"preset": "tinybert-prediction", "num_train_epochs": 2},
-    }
-    options = {"student_layers": 1, "stages": json.dumps(stages), "baseline": False, "save_strategy": "epoch"}
-    whole = distill(tmp_path / "whole", teacher, data / "texts.tsv", **options)
-    # Interrupted in the second stage: what the first left is read, what the second left is gone on with.
-    output = tmp_path / "parts"
-    distill(output, teacher, data / "texts.tsv", **options)
-    record = output / "_runs" / "seed0_0.json"
-    assert record.is_file()
-    record.unlink()
-    again = distill(output, teacher, data / "texts.tsv", **options, resume_from_checkpoint="auto")
-    assert again["summary"]["distilled"]["accuracy"] == whole["summary"]["distilled"]["accuracy"]
-    first, second = (load_file(str(path / "model.safetensors")) for path in (tmp_path / "whole", output))
-    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 @pytest.mark.parametrize(
@@ -149,3 +138,94 @@ def test_a_teacher_that_is_not_fine_tuned_is_refused(data, tmp_path, capsys):  #
     stages = '{"a": {"preset": "pkd"}}'
     distill(tmp_path / "out", data / "bert", data / "texts.tsv", code=2, stages=stages)
     assert "has no trained head for text classification" in capsys.readouterr().err
+
+
+TEXT = "the river is long .\nthe city is old .\n\nthe old city is on the river .\nit is long .\n\n"
+
+
+@pytest.fixture
+def texts(tmp_path):
+    file = tmp_path / "texts.txt"
+    file.write_text(TEXT * 30, encoding="utf-8")
+    return file
+
+
+@pytest.fixture
+def masked_lm_teacher(data, tmp_path):  # noqa: F811
+    folder = tmp_path / "masked_lm"
+    tokenizer = AutoTokenizer.from_pretrained(data / "bert")
+    config = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=32
+    )
+    torch.manual_seed(0)
+    model = BertForMaskedLM(config)
+    # It always gives one answer, the text's most frequent piece: its score is that piece's share of the masked places.
+    ((answer, _),) = Counter(tokenizer.encode(TEXT, add_special_tokens=False)).most_common(1)
+    with torch.no_grad():
+        model.cls.predictions.bias[answer] = 100.0
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def distill_text(output, teacher, file, preset="distilbert", code=0, **values):
+    stages = {"distil": {"preset": preset, "num_train_epochs": 2}}
+    given = {"task": "masked-lm", "teacher_name_or_path": teacher, "train_file": file, "validation_file": file}
+    given |= {"output_dir": output, "stages": json.dumps(stages), "max_seq_length": 16}
+    assert main(["distill", *words_of(**{**given, **SHORT, **values})]) == code
+    return results_of(output) if code == 0 else None
+
+
+def test_on_plain_text_every_variant_fills_the_same_masks(masked_lm_teacher, texts, tmp_path):
+    # A student of all layers that learns nothing is its teacher, so the scores differ only if the masks do.
+    still = {"learning_rate": 0.0, "baseline_learning_rate": 0.0}
+    results = distill_text(tmp_path / "out", masked_lm_teacher, texts, student_layers=2, **still)
+    found = {name: scores["accuracy"]["mean"] for name, scores in results["summary"].items()}
+    assert len(found) == 3
+    assert len(set(found.values())) == 1
+    assert found["teacher"] > 0
+
+
+def test_on_plain_text_the_student_can_be_evaluated_while_it_learns(masked_lm_teacher, texts, tmp_path):
+    out = tmp_path / "out"
+    best = {"load_best_model_at_end": True, "metric_for_best_model": "accuracy"}
+    options = {"eval_strategy": "epoch", "save_strategy": "epoch", "baseline": False, **best}
+    results = distill_text(out, masked_lm_teacher, texts, student_layers=1, **options)
+    assert 0 <= results["summary"]["distilled"]["accuracy"]["mean"] <= 1
+    assert AutoModelForMaskedLM.from_pretrained(out).config.num_hidden_layers == 1
+
+
+def test_a_preset_that_trains_the_teacher_is_no_stage(masked_lm_teacher, texts, tmp_path, capsys):
+    distill_text(tmp_path / "out", masked_lm_teacher, texts, preset="dualtrain", code=2)
+    assert "DataCollatorForMixedVocabulary" in capsys.readouterr().err
+
+
+class Stop(Exception):
+    """As if the job were killed."""
+
+
+def test_a_job_that_was_stopped_after_a_stage_ends_as_the_whole_job_does(data, teacher, tmp_path, monkeypatch):  # noqa: F811
+    stages = {
+        "intermediate": {"preset": "tinybert-intermediate", "num_train_epochs": 1},
+        "prediction": {"preset": "tinybert-prediction", "num_train_epochs": 2},
+    }
+    options = {"student_layers": 1, "stages": json.dumps(stages), "baseline": False, "save_strategy": "epoch"}
+    distill(tmp_path / "whole", teacher, data / "texts.tsv", **options)
+    train, began = DistillationTrainer.train, []
+
+    def stopped(trainer, *args, **kwargs):
+        began.append(trainer.args.preset)
+        if len(began) == 2:
+            raise Stop
+        return train(trainer, *args, **kwargs)
+
+    parts = tmp_path / "parts"
+    with monkeypatch.context() as patch:
+        patch.setattr(DistillationTrainer, "train", stopped)
+        with pytest.raises(Stop):
+            distill(parts, teacher, data / "texts.tsv", **options)
+    assert (parts / "_runs" / "seed0_0" / "stage-intermediate" / "finished.json").is_file()
+    distill(parts, teacher, data / "texts.tsv", **options, resume_from_checkpoint="auto")
+    first, second = (load_file(str(path / "model.safetensors")) for path in (tmp_path / "whole", parts))
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
