@@ -122,27 +122,28 @@ def check_labels(student: ModelShape, teachers: Teachers) -> None:
             )
 
 
-def against_chance(logits: torch.Tensor, labels: torch.Tensor) -> tuple[float, float, float] | None:
+def against_chance(answers: torch.Tensor, labels: torch.Tensor, classes: int) -> tuple[float, float, float] | None:
     """Compare predictions with always giving the most frequent label.
 
     Args:
-        logits: `(..., classes)`.
-        labels: class numbers, -100 where there is none.
+        answers: class numbers that a model gives, kept instead of its logits: those of a vocabulary are large.
+        labels: class numbers of the same shape, -100 where there is none.
+        classes: how many there are.
 
     Returns:
         Accuracy, share of the most frequent label, and two standard errors of the latter (at least of 1/classes);
         `None` if there is no label.
 
     Example:
-        >>> against_chance(torch.eye(2).repeat(8, 1), torch.tensor([0, 1]).repeat(8))
+        >>> against_chance(torch.tensor([0, 1]).repeat(8), torch.tensor([0, 1]).repeat(8), 2)
         (1.0, 0.5, 0.25)
     """
     chosen = labels.reshape(-1) != -100
     targets = labels.reshape(-1)[chosen]
     if not len(targets):
         return None
-    accuracy = (logits.reshape(-1, logits.shape[-1])[chosen].argmax(-1) == targets).float().mean().item()
-    chance = max(torch.bincount(targets).max().item() / len(targets), 1 / logits.shape[-1])
+    accuracy = (answers.reshape(-1)[chosen] == targets).float().mean().item()
+    chance = max(torch.bincount(targets).max().item() / len(targets), 1 / classes)
     return accuracy, chance, 2 * math.sqrt(chance * (1 - chance) / len(targets))
 
 
@@ -169,15 +170,19 @@ def teacher_warning(teachers: Teachers, batches: list[Mapping[str, Any]]) -> str
         The warning, or `None`.
     """
     for number, shape in enumerate(teachers.shapes):
-        predicted, wanted = [], []
+        predicted, wanted, classes = [], [], 0
         for batch in batches:
             with torch.no_grad():
                 logits = joint_logits(logits_fields(teachers.models[number](**teachers.inputs_of(shape, batch))))
             labels = batch.get("labels")
             if logits is None or not torch.is_tensor(labels):
                 return None
-            predicted.append(logits.float().cpu())
-            wanted.append(labels.cpu())
+            classes = logits.shape[-1]
+            numbers = classes == 1 and labels.is_floating_point()
+            if not numbers and (labels.is_floating_point() or logits.shape[:-1] != labels.shape):
+                return None
+            predicted.append((logits.float() if numbers else logits.argmax(-1)).flatten().cpu())
+            wanted.append(labels.flatten().cpu())
         if not predicted:
             return None
         which = "The teacher" if len(teachers.shapes) == 1 else f"Teacher {number}"
@@ -185,24 +190,19 @@ def teacher_warning(teachers: Teachers, batches: list[Mapping[str, Any]]) -> str
             "Was it fine-tuned on this task, with these label numbers? A student of it learns noise. "
             "(`teacher_check_rows=0` switches this check off.)"
         )
-        if predicted[0].shape[-1] == 1 and wanted[0].is_floating_point():
-            r = correlation(torch.cat([p.flatten() for p in predicted]), torch.cat([w.flatten() for w in wanted]))
+        if wanted[0].is_floating_point():
+            r = correlation(torch.cat(predicted), torch.cat(wanted))
             if r < 0.2:
                 return (
                     f"{which} ({shape.name}) is near chance: its outputs correlate with the labels by "
                     f"{r:.2f}. {advice}"
                 )
             continue
-        if wanted[0].is_floating_point() or any(
-            p.shape[:-1] != w.shape for p, w in zip(predicted, wanted, strict=True)
-        ):
-            return None
-        found = against_chance(
-            torch.cat([p.flatten(0, -2) for p in predicted]), torch.cat([w.flatten() for w in wanted])
-        )
+        found = against_chance(torch.cat(predicted), torch.cat(wanted), classes)
         if found is not None and found[0] <= min(found[1] + found[2], 1.0) and found[0] < 0.999:
+            count = int((torch.cat(wanted) != -100).sum())
             return (
-                f"{which} ({shape.name}) is near chance: its accuracy on {sum(map(len, wanted))} rows is "
+                f"{which} ({shape.name}) is near chance: its accuracy on {count} labels is "
                 f"{found[0]:.3f}, the most frequent label has {found[1]:.3f} of them. {advice}"
             )
     return None

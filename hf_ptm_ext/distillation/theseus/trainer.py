@@ -239,7 +239,7 @@ def predecessor_warning(model: TheseusModel, batches: Iterable[dict[str, Any]]) 
     Returns:
         The warning, or `None`, also where labels are not classes.
     """
-    predicted, wanted = [], []
+    predicted, wanted, classes = [], [], 0
     for batch in batches:
         logits = joint_logits(logits_fields(model(replacements=[False] * len(model.blocks), **batch)))
         labels = batch.get("labels")
@@ -247,13 +247,15 @@ def predecessor_warning(model: TheseusModel, batches: Iterable[dict[str, Any]]) 
             return None
         if logits.shape[:-1] != labels.shape:
             return None
-        predicted.append(logits.float().flatten(0, -2).cpu())
+        classes = logits.shape[-1]
+        predicted.append(logits.argmax(-1).flatten().cpu())
         wanted.append(labels.flatten().cpu())
-    found = against_chance(torch.cat(predicted), torch.cat(wanted)) if predicted else None
+    found = against_chance(torch.cat(predicted), torch.cat(wanted), classes) if predicted else None
     if found is None or found[0] > min(found[1] + found[2], 1.0) or found[0] >= 0.999:
         return None
+    count = int((torch.cat(wanted) != -100).sum())
     return (
-        f"The predecessor is near chance: its accuracy on {sum(map(len, predicted))} labels is {found[0]:.3f}, "
+        f"The predecessor is near chance: its accuracy on {count} labels is {found[0]:.3f}, "
         f"the most frequent one has {found[1]:.3f} of them. Was it fine-tuned on this task, with these label numbers? "
         "Its head stays as it is. (`predecessor_check_rows=0` switches this check off.)"
     )
