@@ -89,8 +89,9 @@ def normalized(layer: torch.Tensor, mask: torch.Tensor | None = None) -> torch.T
         >>> normalized(torch.tensor([[1.0, 3.0], [9.0, 9.0]]), torch.tensor([1, 0]))[0].tolist()
         [-1.0, 1.0]
     """
-    counted = torch.ones_like(layer[..., :1]) if mask is None else mask.unsqueeze(-1).to(layer.dtype)
+    values = layer.float()  # sums over a batch leave the range of half precision
+    counted = torch.ones_like(values[..., :1]) if mask is None else mask.unsqueeze(-1).float()
     number = (counted.sum() * layer.shape[-1]).clamp(min=1)
-    mean = (layer * counted).sum() / number
-    variance = ((layer - mean).square() * counted).sum() / number
-    return (layer - mean) / (variance + EPSILON).sqrt()
+    mean = (values * counted).sum() / number
+    variance = ((values - mean).square() * counted).sum() / number
+    return ((values - mean) / (variance + EPSILON).sqrt()).to(layer.dtype)

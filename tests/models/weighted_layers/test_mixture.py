@@ -46,6 +46,14 @@ def test_normalisation_is_over_all_tokens_that_count():
     torch.testing.assert_close(normalized(layer), normalized(layer, torch.ones(2, 6)))
 
 
+def test_normalisation_stays_finite_in_half_precision():
+    torch.manual_seed(0)
+    layer = torch.randn(2, 64, 768)
+    half = normalized(layer.half())
+    assert half.dtype == torch.float16
+    torch.testing.assert_close(half.float(), normalized(layer), atol=5e-3, rtol=5e-3)
+
+
 def test_a_mixture_that_a_file_lacks_begins_evenly():
     state = {name: value for name, value in WeightedLayersModel(config()).state_dict().items() if "mix." not in name}
     loaded = WeightedLayersModel.from_pretrained(None, config=config(), state_dict=state)
