@@ -64,6 +64,11 @@ class WeightedLayersConfig(PreTrainedConfig):
     hf_ptm_ext_version: str | None = HF_PTM_EXT_VERSION
 
     def __post_init__(self, **kwargs: Any) -> None:
+        if "layers" in kwargs:  # would be kept as a field that nothing reads
+            raise ValueError(
+                f"`layers` is no field, got {kwargs['layers']!r}: name the hidden states in `mixed_layers`, and "
+                "leave it out for all of them."
+            )
         from .composite_weighted_layers import encoder_config_of  # imports torch, which reading a class need not
 
         self.encoder_config = encoder_config_of(

@@ -150,6 +150,7 @@ def test_the_regulariser_is_the_squared_length_of_the_logits():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
+        ({"layers": [1]}, "name the hidden states in `mixed_layers`"),
         ({"mixed_layers": [3]}, "different hidden states of the encoder, 0 to 2"),
         ({"mixed_layers": []}, "different hidden states"),
         ({"mixed_layers": [1, 1]}, "different hidden states"),
