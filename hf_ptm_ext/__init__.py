@@ -34,6 +34,7 @@ _COLLATORS = (
 )
 _FUNCTIONS = {
     "ExtractiveQuestionAnsweringPipeline": "hf_ptm_ext.pipelines",
+    "ScalarMix": "hf_ptm_ext.models.weighted_layers.mix_weighted_layers",
     "SquadFeatures": "hf_ptm_ext.collators",
     "kbert_visible_matrix": "hf_ptm_ext.models.kbert.visibility_kbert",
     "postprocess_qa_predictions": "hf_ptm_ext.pipelines",

@@ -148,7 +148,7 @@ class BottleneckModel(BaseTuner):
         return wrapper
 
     def _new_layer(self, module: nn.Module, hidden_size: int) -> BottleneckLayer:
-        raise NotImplementedError
+        raise NotImplementedError(f"`{type(self).__name__}._new_layer` must give the wrapper. Subclasses define it.")
 
     def _hidden_size(self, module: nn.Module, parent: nn.Module) -> int:
         """Width of what a module returns: its own, that of a LayerNorm beside it, or the model's."""

@@ -22,7 +22,6 @@ from .seeded_runs import (
     SeededJob,
     digest_of,
     options_of,
-    plain_model,
     print_results,
     run_seeds,
     summary,
@@ -141,7 +140,7 @@ def distill(
             return scores
         if isinstance(trainer, DistillationTrainer):
             trainer.wrapper.close()  # with hooks on it a model is slower than the one that is saved
-        return {**scores, **costs(plain_model(trainer), found.inputs, task.collator(pair.tokenizer))}
+        return {**scores, **costs(trainer.saved_model, found.inputs, task.collator(pair.tokenizer))}
 
     options = {"data": digest_of(examples), **options_of(student_args, data_args)}
     options |= {"stages": training_args.stages, "baseline_epochs": training_args.baseline_epochs}

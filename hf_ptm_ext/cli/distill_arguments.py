@@ -1,6 +1,5 @@
 """What `hf-ptm-ext distill` can be told beside the data."""
 
-import json
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -10,6 +9,7 @@ from ..distillation import PRESET_NAMES, DistillationArguments, TheseusArguments
 from ..distillation.presets import DUALTRAIN
 from ..distillation.registry import unknown_name
 from .finetune_arguments import KnowledgeGraphArguments, TaskDataArguments, check
+from .recipes import mapping
 from .seeded_arguments import SeededArguments, parse_groups
 
 THESEUS = "theseus"
@@ -72,11 +72,7 @@ class DistillArguments(SeededArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.stages, str):
-            try:
-                self.stages = json.loads(self.stages)
-            except json.JSONDecodeError as error:
-                raise ValueError(f"`stages` must be a mapping or JSON, got {self.stages!r}: {error}") from error
+        self.stages = mapping("stages", self.stages)
 
 
 GROUPS = (StudentArguments, TaskDataArguments, DistillArguments)

@@ -27,7 +27,7 @@ class MaskedLMTask:
     kind = "masked language modelling"
     head = "MaskedLM"
     pipeline_tag = "fill-mask"
-    simple = "most frequent token"
+    simple = "most frequent word"
     shown = ("accuracy",)
     template = "text_task"
 

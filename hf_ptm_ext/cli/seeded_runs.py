@@ -197,18 +197,6 @@ def write_lines(file: Path, values: Sequence[Any]) -> None:
     partial.replace(file)
 
 
-def plain_model(trainer: Any) -> Any:
-    """The model that a Trainer saves: a student or a successor where it trains more than that.
-
-    Args:
-        trainer: any.
-    """
-    for name in ("student", "successor"):
-        if hasattr(trainer, name):
-            return getattr(trainer, name)
-    return trainer.accelerator.unwrap_model(trainer.model)
-
-
 def save_model(output: Path, trainer: Any, processor: Any) -> None:
     """Write the model and what prepares its input into the output folder.
 
@@ -220,9 +208,8 @@ def save_model(output: Path, trainer: Any, processor: Any) -> None:
     state_dict = trainer.accelerator.get_state_dict(trainer.model) if trainer.is_fsdp_enabled else None
     if not trainer.is_world_process_zero():
         return
-    model = plain_model(trainer)
     with written_aside(output) as partial:
-        getattr(model, "_orig_mod", model).save_pretrained(partial, state_dict=state_dict)
+        trainer.saved_model.save_pretrained(partial, state_dict=state_dict)
         processor.save_pretrained(partial)
 
 

@@ -160,7 +160,7 @@ class _MapTerm(LayerTerm):
             student: `(batch, seq_len, hidden)`.
             teacher: the same.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"`{type(self).__name__}.distance` must compare states. Subclasses define it.")
 
     def forward(self, batch: Pass) -> torch.Tensor:
         losses = []

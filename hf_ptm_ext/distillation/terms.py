@@ -77,7 +77,7 @@ class Term(nn.Module):
         Returns:
             A scalar without its weight.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"`{type(self).__name__}.forward` must compute the term. Subclasses define it.")
 
     def extra_repr(self) -> str:
         return f"name={self.name!r}, weight={self.weight:g}"

@@ -93,6 +93,11 @@ class PlainModelCheckpoints(PtmTrainer):
 
     auxiliary_file: ClassVar[str] = AUXILIARY_FILE
 
+    @property
+    def saved_model(self) -> nn.Module:
+        """The wrapper's plain model."""
+        return super().saved_model.model
+
     @contextmanager
     def _plain_model(self, wrapper: AuxiliaryObjective) -> Iterator[None]:
         """Upstream's saving and loading see the plain model as the Trainer's."""

@@ -83,6 +83,11 @@ class PtmTrainer(Trainer):
         self._term_sums: dict[str, torch.Tensor] = {}
         self._updates_since_log = 0
 
+    @property
+    def saved_model(self) -> nn.Module:
+        """The plain model that checkpoints hold."""
+        return self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
+
     def _set_signature_columns_if_needed(self) -> None:
         """As upstream; the columns that the collator reads are not dropped either."""
         super()._set_signature_columns_if_needed()

@@ -3,10 +3,11 @@
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForSequenceClassification, TrainerCallback
+from transformers import AutoModelForSequenceClassification
 
 from hf_ptm_ext.distillation import PRESET_NAMES
 from tests.distillation.pairs import pair, rows, trainer
+from tests.trainers.runs import StopAfter
 
 RUN = {
     "max_steps": 4,
@@ -17,14 +18,6 @@ RUN = {
     "warmup_steps": 1,
     "lr_scheduler_type": "linear",
 }
-
-
-class StopAfter(TrainerCallback):
-    def __init__(self, step):
-        self.step = step
-
-    def on_save(self, args, state, control, **kwargs):
-        control.should_training_stop = control.should_training_stop or state.global_step >= self.step
 
 
 def build(folder, preset, **more):

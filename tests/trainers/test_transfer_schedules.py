@@ -30,6 +30,7 @@ from hf_ptm_ext.trainers import (
     slanted_triangular_factor,
     trainable_layers,
 )
+from tests.trainers.runs import StopAfter
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "goldens" / "transfer-schedules.json").read_text(encoding="utf-8"))
 SIZES = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 32}
@@ -142,14 +143,6 @@ class Recorder(TrainerCallback):
         self.moved.append(
             {depths[name] for name, value in model.named_parameters() if not torch.equal(value, self.before[name])}
         )
-
-
-class StopAfter(TrainerCallback):
-    def __init__(self, step):
-        self.step = step
-
-    def on_save(self, args, state, control, **kwargs):
-        control.should_training_stop = state.global_step >= self.step
 
 
 def run(folder, callback, *, stop=None, resume=None, epochs=5):

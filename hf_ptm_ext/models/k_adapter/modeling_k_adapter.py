@@ -21,7 +21,6 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
-from transformers import AutoModel
 from transformers import initialization as init
 from transformers.modeling_outputs import (
     QuestionAnsweringModelOutput,
@@ -33,7 +32,7 @@ from transformers.utils import ModelOutput
 from transformers.utils.generic import can_return_tuple
 
 from .adapters_k_adapter import AdapterProjection, KnowledgeAdapter
-from .composite_k_adapter import KAdapterEncoderUser
+from .composite_k_adapter import KAdapterComposite, KAdapterEncoderUser
 from .configuration_k_adapter import AUTO_MAP, HF_PTM_EXT_VERSION, KAdapterConfig
 from .encoder_k_adapter import KAdapterSelfAttention, KAdapterSelfOutput, refuse_unknown_arguments
 from .heads_k_adapter import classification_loss, problem_type_loss, span_extraction_loss
@@ -69,7 +68,7 @@ class KAdapterModelOutput(ModelOutput):
     hidden_states: tuple[torch.Tensor, ...] | None = None
 
 
-class KAdapterPreTrainedModel(KAdapterLoading, PreTrainedModel):
+class KAdapterPreTrainedModel(KAdapterComposite, KAdapterLoading, PreTrainedModel):
     """Loading, saving and initialisation shared by all K-Adapter classes."""
 
     config: KAdapterConfig
@@ -90,43 +89,6 @@ class KAdapterPreTrainedModel(KAdapterLoading, PreTrainedModel):
             init.zeros_(module.bias)
         else:
             super()._init_weights(module)
-
-    @classmethod
-    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
-        """Load as upstream does, and freeze again what the configuration freezes.
-
-        Args:
-            args: as upstream.
-            kwargs: as upstream.
-
-        Returns:
-            As upstream.
-        """
-        found = super().from_pretrained(*args, **kwargs)
-        (found[0] if isinstance(found, tuple) else found).base_model.freeze()
-        return found
-
-    @classmethod
-    def from_encoder(cls, encoder: str, *, encoder_kwargs: dict[str, Any] | None = None, **fields: Any) -> Any:
-        """Begin with a trained encoder and new adapters.
-
-        Args:
-            encoder: folder or Hub id of any encoder.
-            encoder_kwargs: for its `AutoModel.from_pretrained`.
-            fields: of `KAdapterConfig`, such as `adapters`.
-
-        Returns:
-            The model, in evaluation mode.
-
-        Raises:
-            ValueError: see `KAdapterConfig`.
-        """
-        loaded = AutoModel.from_pretrained(encoder, **(encoder_kwargs or {}))
-        model = cls(KAdapterConfig(encoder_config=loaded.config, **fields)).to(loaded.dtype)
-        # All but a pooler, which nothing here reads.
-        own = model.base_model.encoder.model
-        own.load_state_dict({name: value for name, value in loaded.state_dict().items() if name in own.state_dict()})
-        return model.eval()
 
     def save_adapter(self, folder: Any, name: str) -> str:
         """Write one adapter alone.

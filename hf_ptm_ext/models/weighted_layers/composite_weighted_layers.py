@@ -104,6 +104,51 @@ class WeightedLayersEncoderUser(nn.Module):
         return tuple(output.hidden_states)
 
 
+class WeightedLayersComposite:
+    """Mixin in front of the family's loading: trained encoders to begin with, and freezing that outlives loading.
+
+    The base model has the encoder's holder as `encoder`, and `freeze()`, which takes the gradient from what the
+    configuration freezes.
+    """
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+        """Load as upstream does, and freeze again what the configuration freezes.
+
+        Args:
+            args: as upstream.
+            kwargs: as upstream.
+
+        Returns:
+            As upstream.
+        """
+        found = super().from_pretrained(*args, **kwargs)
+        (found[0] if isinstance(found, tuple) else found).base_model.freeze()
+        return found
+
+    @classmethod
+    def from_encoder(cls: Any, encoder: str, *, encoder_kwargs: dict[str, Any] | None = None, **fields: Any) -> Any:
+        """Begin with a trained encoder; everything else is new.
+
+        Args:
+            encoder: folder or Hub id of any encoder.
+            encoder_kwargs: for its `AutoModel.from_pretrained`.
+            fields: of the family's configuration.
+
+        Returns:
+            The model, in evaluation mode.
+
+        Raises:
+            ValueError: see the configuration.
+        """
+        loaded = AutoModel.from_pretrained(encoder, **(encoder_kwargs or {}))
+        model = cls(cls.config_class(encoder_config=loaded.config, **fields)).to(loaded.dtype)
+        # All but a pooler, which nothing here reads.
+        own = model.base_model.encoder.model
+        own.load_state_dict({name: value for name, value in loaded.state_dict().items() if name in own.state_dict()})
+        return model.eval()
+
+
 def without_pooler(config: PreTrainedConfig) -> nn.Module:
     """An encoder with new weights; a pooler, which nothing here reads, is left out where the class can do without.
 

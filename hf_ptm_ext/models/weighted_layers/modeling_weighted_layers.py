@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoModel
 from transformers import initialization as init
 from transformers.modeling_outputs import (
     BaseModelOutputWithPooling,
@@ -22,14 +21,14 @@ from transformers.modeling_utils import PreTrainedModel
 from transformers.utils.generic import can_return_tuple
 
 from .block_weighted_layers import refuse_unknown_arguments
-from .composite_weighted_layers import WeightedLayersEncoderUser
+from .composite_weighted_layers import WeightedLayersComposite, WeightedLayersEncoderUser
 from .configuration_weighted_layers import AUTO_MAP, HF_PTM_EXT_VERSION, WeightedLayersConfig
 from .heads_weighted_layers import classification_loss, problem_type_loss, span_extraction_loss
 from .loading_weighted_layers import WeightedLayersLoading
 from .mix_weighted_layers import ScalarMix
 
 
-class WeightedLayersPreTrainedModel(WeightedLayersLoading, PreTrainedModel):
+class WeightedLayersPreTrainedModel(WeightedLayersComposite, WeightedLayersLoading, PreTrainedModel):
     """Loading, saving and initialisation shared by all classes."""
 
     config: WeightedLayersConfig
@@ -48,43 +47,6 @@ class WeightedLayersPreTrainedModel(WeightedLayersLoading, PreTrainedModel):
         if isinstance(module, ScalarMix):
             init.zeros_(module.weight)
             init.ones_(module.gamma)
-
-    @classmethod
-    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
-        """Load as upstream does, and freeze again what the configuration freezes.
-
-        Args:
-            args: as upstream.
-            kwargs: as upstream.
-
-        Returns:
-            As upstream.
-        """
-        found = super().from_pretrained(*args, **kwargs)
-        (found[0] if isinstance(found, tuple) else found).base_model.encoder.freeze()
-        return found
-
-    @classmethod
-    def from_encoder(cls, encoder: str, *, encoder_kwargs: dict[str, Any] | None = None, **fields: Any) -> Any:
-        """Begin with a trained encoder and an even mixture.
-
-        Args:
-            encoder: folder or Hub id of any encoder.
-            encoder_kwargs: for its `AutoModel.from_pretrained`.
-            fields: of `WeightedLayersConfig`, such as `mixed_layers`, and `num_labels`.
-
-        Returns:
-            The model, in evaluation mode.
-
-        Raises:
-            ValueError: see `WeightedLayersConfig`.
-        """
-        loaded = AutoModel.from_pretrained(encoder, **(encoder_kwargs or {}))
-        model = cls(WeightedLayersConfig(encoder_config=loaded.config, **fields)).to(loaded.dtype)
-        # All but a pooler, which nothing here reads.
-        own = model.base_model.encoder.model
-        own.load_state_dict({name: value for name, value in loaded.state_dict().items() if name in own.state_dict()})
-        return model.eval()
 
     def mix_weights(self) -> dict[int, float]:
         """How much each hidden state counts in the mixture.
@@ -133,6 +95,10 @@ class WeightedLayersModel(WeightedLayersPreTrainedModel):
         self.encoder = WeightedLayersEncoderUser(config)
         self.mix = ScalarMix(len(config.mixed_layers), config.do_layer_norm, float(config.mix_dropout))
         self.post_init()
+
+    def freeze(self) -> None:
+        """Take the gradient from the encoder if the configuration freezes it."""
+        self.encoder.freeze()
 
     def get_input_embeddings(self) -> nn.Module:
         return self.encoder.model.get_input_embeddings()

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from transformers.utils import ModelOutput
 
-from ...objectives import mean_squares, smoothness_loss, stable_kl, symmetric_kl
+from ...objectives import mean_squares, smoothness_loss, soft_label_loss, stable_kl, symmetric_kl
 
 TEACHER_COLUMNS = ("teacher_logits", "teacher_probabilities")
 # Smallest probability of a teacher whose logarithm is taken.
@@ -168,10 +168,8 @@ class MultiTaskModel(nn.Module):
                 f"A teacher's answers for `{task}` must have the shape of the logits {tuple(logits.shape)}, got "
                 f"{tuple(teacher_logits.shape)}."
             )
-        if logits.shape[-1] == 1:
-            return nn.functional.mse_loss(logits.float(), teacher_logits.float())
-        student, wanted = (_rows(task, values, labels).float().log_softmax(-1) for values in (logits, teacher_logits))
-        return nn.functional.kl_div(student, wanted, reduction="batchmean", log_target=True)
+        kind = "logit_mse" if logits.shape[-1] == 1 else "mtdnn_kl"
+        return soft_label_loss(_rows(task, logits, labels), _rows(task, teacher_logits, labels), kind=kind)
 
     def _smoothness(self, task: str, output: ModelOutput, inputs: dict[str, Any]) -> torch.Tensor:
         """SMART's term of one batch."""

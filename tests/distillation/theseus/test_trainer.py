@@ -5,13 +5,14 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForSequenceClassification, TrainerCallback
+from transformers import AutoModelForSequenceClassification
 
 from hf_ptm_ext.distillation import TheseusTrainer
 from hf_ptm_ext.distillation.teachers import weights_digest
 from hf_ptm_ext.distillation.theseus import draw_replacements, generator_of_step
 from tests.distillation.pairs import rows
 from tests.distillation.theseus.runs import ROWS, one_update, predecessor, trainer
+from tests.trainers.runs import StopAfter
 
 RUN = {
     "max_steps": 6,
@@ -24,14 +25,6 @@ RUN = {
     "lr_scheduler_type": "linear",
     "steps_for_replacing": 4,
 }
-
-
-class StopAfter(TrainerCallback):
-    def __init__(self, step):
-        self.step = step
-
-    def on_save(self, args, state, control, **kwargs):
-        control.should_training_stop = control.should_training_stop or state.global_step >= self.step
 
 
 def build(folder, **more):

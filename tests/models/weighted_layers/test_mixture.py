@@ -8,12 +8,13 @@ import torch
 from transformers import AutoModelForSequenceClassification, BertConfig, BertModel
 
 from hf_ptm_ext import (
+    ScalarMix,
     WeightedLayersConfig,
     WeightedLayersForSequenceClassification,
     WeightedLayersForTokenClassification,
     WeightedLayersModel,
 )
-from hf_ptm_ext.models.weighted_layers.mix_weighted_layers import ScalarMix, normalized
+from hf_ptm_ext.models.weighted_layers.mix_weighted_layers import normalized
 from tests.models.weighted_layers.test_modeling_weighted_layers import ENCODER
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "goldens" / "transfer-schedules.json").read_text(encoding="utf-8"))

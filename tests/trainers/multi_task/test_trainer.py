@@ -5,19 +5,11 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import TrainerCallback
 
 from hf_ptm_ext.trainers import Mixing, TaskCollator, TaskRows
 from tests.trainers.multi_task.small_tasks import one_update, rows, summary, tasks, trainer
+from tests.trainers.runs import StopAfter
 from tests.trainers.test_distributed import launch
-
-
-class StopAfter(TrainerCallback):
-    def __init__(self, step):
-        self.step = step
-
-    def on_save(self, args, state, control, **kwargs):
-        control.should_training_stop = state.global_step >= self.step
 
 
 def test_each_task_learns_and_is_logged_and_scored(tmp_path):
