@@ -26,7 +26,8 @@ SHIPPED = [path for path in MODEL_FILES if path.parent.name != "canonical"]
 ALLOWED = {
     "version": set(),
     "resources": set(),
-    "json_files": set(),
+    "files": set(),
+    "weights": set(),
     "systems": set(),
     "models": set(),
     "masking": set(),
@@ -39,9 +40,9 @@ ALLOWED = {
     "distillation": {"objectives", "trainers"},
     "adapters": {"objectives", "trainers", "hub", "version"},
     "compression": {"objectives", "trainers"},
-    "trainers": {"objectives"},
-    "conversion": {"models", "adapters", "json_files"},
-    "hub": {"models", "pipelines", "resources", "json_files", ""},
+    "trainers": {"objectives", "files", "weights"},
+    "conversion": {"models", "adapters", "files", "weights"},
+    "hub": {"models", "pipelines", "resources", "files", ""},
 }
 FREE = {"", "__main__", "cli"}
 # Third parties that masking and objectives may import: arrays in, arrays out.

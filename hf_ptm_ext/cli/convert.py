@@ -273,7 +273,7 @@ def _beside(source: Path, names: tuple[str, ...]) -> Path | None:
 
 def _options(arguments: argparse.Namespace, has_own: bool) -> dict[str, Any]:
     """The options in the config file; without one those inside the checkpoint must do."""
-    from ..json_files import read_json
+    from ..files import read_json
 
     path = arguments.config or _beside(arguments.source, CONFIG_NAMES)
     if path is not None:
@@ -326,7 +326,7 @@ def _read_vocab(path: Path) -> dict[str, int]:
 
 def _read_tokenizer(path: Path) -> dict[str, int]:
     """Pieces and their ids in a `tokenizer.json`, which is all that transformers 5 saves of a BERT's tokenizer."""
-    from ..json_files import read_json
+    from ..files import read_json
 
     content = read_json(path)
     model = content.get("model") or {}
@@ -344,7 +344,7 @@ def _read_tokenizer(path: Path) -> dict[str, int]:
 
 def _lowercases(path: Path) -> bool:
     """Whether a `tokenizer.json` lower-cases texts."""
-    from ..json_files import read_json
+    from ..files import read_json
 
     normalizer = read_json(path).get("normalizer") or {}
     steps = normalizer.get("normalizers") or [normalizer]

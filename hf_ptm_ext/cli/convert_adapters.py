@@ -66,7 +66,7 @@ def _from_library(checkpoint: Any, arguments: argparse.Namespace) -> int:
     from ..conversion import adapter_library
     from ..hub.adapter_card import write_adapter_card
     from ..hub.folders import written_whole
-    from ..json_files import read_json
+    from ..files import read_json
 
     original = read_json(_config_file(arguments))
     config = adapter_library.convert_config(original, arguments.family)
@@ -105,7 +105,7 @@ def _to_library(checkpoint: Any, arguments: argparse.Namespace) -> int:
 
     from ..conversion import adapter_library
     from ..hub.folders import written_whole
-    from ..json_files import read_json
+    from ..files import read_json
 
     config = PeftConfig.from_pretrained(str(_config_file(arguments).parent))
     method = str(config.peft_type.value).lower()

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ..json_files import read_json
+from ..files import read_json
 
 SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".npz")
 # The files that stand for a whole folder, in order of preference.

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ..json_files import read_json
+from ..files import read_json
 from ..models.mass_nmt.configuration_mass_nmt import MassNmtConfig
 from .files import name_some
 from .report import Conversion

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..json_files import read_json
+from ..files import read_json
 from .model_card import is_hub_id, write_model_card
 
 ADAPTER_CONFIG = "adapter_config.json"

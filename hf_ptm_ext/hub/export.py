@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..json_files import read_json
+from ..files import read_json
 
 MODELS = Path(__file__).resolve().parents[1] / "models"
 ENTRY_FILES = ("configuration", "modeling", "tokenization", "processing")

@@ -4,7 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
-from ..json_files import read_json
+from ..files import read_json
 
 PIPELINES = Path(__file__).resolve().parents[1] / "pipelines"
 ENTRY = "pipeline_question_answering"

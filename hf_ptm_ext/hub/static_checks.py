@@ -77,7 +77,7 @@ def reads_code(folder: Path) -> bool:
     Returns:
         True if loading it needs `trust_remote_code`.
     """
-    return any(found for _, content in _json_files(folder) for found in _references(content))
+    return any(found for _, content in _files(folder) for found in _references(content))
 
 
 def pipeline_code(folder: Path) -> set[str]:
@@ -90,7 +90,7 @@ def pipeline_code(folder: Path) -> set[str]:
         Names of the files that `custom_pipelines` names and of all that these import, those of an `auto_map` aside.
     """
     named: dict[bool, list[str]] = {True: [], False: []}
-    for _, content in _json_files(folder):
+    for _, content in _files(folder):
         for entry, value in _references(content):
             modules = [item.rpartition(".")[0] for item in _texts(value)]
             named[entry.startswith("custom_pipelines.")] += modules
@@ -110,7 +110,7 @@ def _with_imports(folder: Path, modules: Iterable[str]) -> set[str]:
     return found
 
 
-def _json_files(folder: Path) -> Iterator[tuple[str, Any]]:
+def _files(folder: Path) -> Iterator[tuple[str, Any]]:
     """Name and content of the JSON files beside the weights; those that cannot be read are left out."""
     for path in sorted(folder.glob("*.json")):
         if path.is_file() and path.name not in NO_CONFIG_FILES:
@@ -123,7 +123,7 @@ def _json_files(folder: Path) -> Iterator[tuple[str, Any]]:
 def _reference_problems(folder: Path) -> list[str]:
     """References to code that is not there, or is of another repository; and files that hide what they refer to."""
     problems = []
-    readable = dict(_json_files(folder))
+    readable = dict(_files(folder))
     for name in CONFIG_FILES:
         if (folder / name).is_file() and not isinstance(readable.get(name), dict):
             problems.append(f"{name} must hold a JSON object.")

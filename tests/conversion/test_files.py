@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from hf_ptm_ext.conversion.files import read_checkpoint
-from hf_ptm_ext.json_files import read_json
+from hf_ptm_ext.files import read_json
 
 STATE = {"a.weight": torch.arange(6.0).reshape(2, 3), "b": torch.ones(2)}
 
