@@ -57,12 +57,12 @@ def path_inside(folder: str | Path, name: Any, what: str) -> Path:
         >>> path_inside("model", "../other/weights.safetensors", "model.safetensors.index.json")
         Traceback (most recent call last):
         ...
-        ValueError: model.safetensors.index.json names '../other/weights.safetensors', which is not a file inside its \
+        ValueError: model.safetensors.index.json names '../other/weights.safetensors', which is no file inside its \
 folder. Files of a checkpoint are named relative to it.
     """
     root = Path(folder)
     outside = ValueError(
-        f"{what} names {name!r}, which is not a file inside its folder. Files of a checkpoint are named relative to it."
+        f"{what} names {name!r}, which is no file inside its folder. Files of a checkpoint are named relative to it."
     )
     if not isinstance(name, str) or not name.strip() or "\0" in name:
         raise outside

@@ -64,9 +64,9 @@ def _from_library(checkpoint: Any, arguments: argparse.Namespace) -> int:
     from safetensors.torch import save_file
 
     from ..conversion import adapter_library
+    from ..files import read_json
     from ..hub.adapter_card import write_adapter_card
     from ..hub.folders import written_whole
-    from ..files import read_json
 
     original = read_json(_config_file(arguments))
     config = adapter_library.convert_config(original, arguments.family)
@@ -104,8 +104,8 @@ def _to_library(checkpoint: Any, arguments: argparse.Namespace) -> int:
     import hf_ptm_ext  # noqa: F401 - makes PEFT know the methods
 
     from ..conversion import adapter_library
-    from ..hub.folders import written_whole
     from ..files import read_json
+    from ..hub.folders import written_whole
 
     config = PeftConfig.from_pretrained(str(_config_file(arguments).parent))
     method = str(config.peft_type.value).lower()
