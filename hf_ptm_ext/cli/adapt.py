@@ -18,17 +18,16 @@ from .finetune_arguments import FinetuneModelArguments, KnowledgeGraphArguments,
 from .finetune_models import Encoder
 from .finetune_rows import Rows
 from .finetune_tasks import read_splits
-from .runs import configure_logging
+from .runs import configure_logging, in_its_folder
 from .seeded_runs import (
     SeededJob,
-    digest_of,
-    options_of,
     print_results,
     run_seeds,
     summary,
     write_lines,
     write_results,
 )
+from .signature import digest_of, signature_of
 from .tables import text_table
 
 # End of a model's class -> PEFT's name of the task. PEFT's wrapper for question answering drops `token_type_ids`, so
@@ -134,6 +133,7 @@ def adapted_model(model: Any, method: str, head: str, adapter_args: AdapterArgum
     )
 
 
+@in_its_folder
 def adapt(
     model_args: FinetuneModelArguments,
     data_args: TaskDataArguments,
@@ -163,6 +163,7 @@ def adapt(
     configure_logging(training_args)
     evaluated = tuple(split for split in ("validation", "test") if split in examples)
     encoder = Encoder(task, model_args, KnowledgeGraphArguments())
+    task = encoder.task
     encoded: dict[str, Rows] = {}
 
     def rows(split: str) -> Rows:
@@ -208,7 +209,7 @@ def adapt(
             write_lines(file, task.records(predictions, examples[split], found))
         return {**task.scores(predictions, examples[split], found), **spent}
 
-    options = {"data": digest_of(examples), **options_of(model_args, data_args, adapter_args)}
+    options = signature_of(model_args, data_args, adapter_args, data=digest_of(examples))
     job = SeededJob(tuple(adapter_args.methods), evaluated, build, score, options)
     results: dict[str, Any] = {"runs": run_seeds(job, training_args), "labels": list(task.labels)}
     results["majority"] = task.majority(examples["train"], examples[evaluated[-1]])

@@ -17,18 +17,16 @@ from .finetune_arguments import TaskDataArguments
 from .finetune_rows import Rows
 from .finetune_tasks import read_splits
 from .masked_lm_task import MaskedLMTask, read_texts
-from .runs import configure_logging
+from .runs import configure_logging, in_its_folder, write_json
 from .seeded_runs import (
     SeededJob,
-    digest_of,
-    options_of,
     print_results,
     run_seeds,
     summary,
-    write_json,
     write_lines,
     write_results,
 )
+from .signature import digest_of, signature_of
 from .tables import text_table
 
 logger = logging.getLogger(__name__)
@@ -54,6 +52,7 @@ def run(arguments: list[str]) -> int:
     return 0
 
 
+@in_its_folder
 def distill(
     student_args: StudentArguments, data_args: TaskDataArguments, training_args: DistillArguments
 ) -> dict[str, Any]:
@@ -77,6 +76,7 @@ def distill(
     configure_logging(training_args)
     evaluated = tuple(split for split in ("validation", "test") if split in examples)
     pair = Pair(task, student_args)
+    task = pair.task
     encoded: dict[str, Rows] = {}
 
     def rows(split: str) -> Rows:
@@ -142,7 +142,7 @@ def distill(
             trainer.wrapper.close()  # with hooks on it a model is slower than the one that is saved
         return {**scores, **costs(trainer.saved_model, found.inputs, task.collator(pair.tokenizer))}
 
-    options = {"data": digest_of(examples), **options_of(student_args, data_args)}
+    options = signature_of(student_args, data_args, data=digest_of(examples))
     options |= {"stages": training_args.stages, "baseline_epochs": training_args.baseline_epochs}
     variants = (DISTILLED, ALONE) if training_args.baseline else (DISTILLED,)
     job = SeededJob(variants, evaluated, build, score, options)

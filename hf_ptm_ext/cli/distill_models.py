@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import AutoTokenizer, set_seed
+from transformers import AutoConfig, AutoTokenizer, set_seed
 
 from ..distillation import make_student
 from .distill_arguments import BILSTM, StudentArguments
-from .finetune_models import set_labels
+from .loading import in_order, load_model, own_classes, set_labels, with_order_of
 
 TIMED_ROWS = 256
 TIMED_BATCH = 32
@@ -29,8 +29,10 @@ class Pair:
     """
 
     def __init__(self, task: Any, args: StudentArguments):
-        self.task, self.args = task, args
+        self.args = args
         self.source = {"revision": args.teacher_revision, "trust_remote_code": args.trust_remote_code}
+        # The first teacher's order of classes is the task's.
+        self.task = with_order_of(task, AutoConfig.from_pretrained(args.teacher_name_or_path[0], **self.source))
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -43,24 +45,18 @@ class Pair:
         return [self._teacher(name) for name in self.args.teacher_name_or_path]
 
     def _teacher(self, name: str) -> Any:
-        auto_class = getattr(transformers, f"AutoModelFor{self.task.head}")
-        model, report = auto_class.from_pretrained(name, dtype=torch.float32, output_loading_info=True, **self.source)
-        missing = sorted(key for key in report["missing_keys"] if "pooler" not in key)
-        if missing:
-            raise ValueError(
-                f"`teacher_name_or_path` = {name} has no trained head for {self.task.kind} (`{missing[0]}` is new): "
-                f"fine-tune it first (hf-ptm-ext finetune --task {self.task.name}) and name its folder."
-            )
+        head = getattr(transformers, f"AutoModelFor{self.task.head}")
+        model = load_model(head, name, argument="teacher_name_or_path", new_head=False, **self.source)
         if self.task.labels:
             self._check_labels(name, model.config)
         return model.eval()
 
     def _check_labels(self, name: str, config: Any) -> None:
-        theirs = [str(config.id2label[number]) for number in range(config.num_labels)]
-        generic = all(label.startswith("LABEL_") for label in theirs)
-        if len(theirs) != len(self.task.labels) or not (generic or theirs == list(self.task.labels)):
+        theirs = own_classes(config)
+        numbered = theirs is None and self.task.labels == tuple(str(number) for number in range(config.num_labels))
+        if not numbered and in_order(self.task.labels, theirs) != self.task.labels:
             raise ValueError(
-                f"`teacher_name_or_path` = {name} has the classes {theirs[:8]}, the training data "
+                f"`teacher_name_or_path` = {name} has the classes {[*config.id2label.values()][:8]}, the task "
                 f"{list(self.task.labels)[:8]}: they must be the same, in the same order."
             )
 
@@ -73,11 +69,11 @@ class Pair:
         set_seed(seed)
         args = self.args
         if args.student_name_or_path is not None:
-            auto_class = getattr(transformers, f"AutoModelFor{self.task.head}")
-            options = {"dtype": torch.float32, "ignore_mismatched_sizes": True, "num_labels": len(self.task.labels)}
-            if not self.task.labels:
-                options.pop("num_labels")
-            model = auto_class.from_pretrained(args.student_name_or_path, **options)
+            name, labels = args.student_name_or_path, self.task.labels
+            theirs = own_classes(AutoConfig.from_pretrained(name))
+            options = {"num_labels": len(labels), "labels": labels, "theirs": theirs} if labels else {}
+            head = getattr(transformers, f"AutoModelFor{self.task.head}")
+            model = load_model(head, name, argument="student_name_or_path", **options)
         elif args.student_class == BILSTM:
             model = self._bilstm()
         else:

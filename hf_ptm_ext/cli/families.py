@@ -3,6 +3,10 @@
 from typing import Any
 
 from ..registration import FAMILIES
+from .recipes import parse_overrides
+
+# Architectures whose checkpoints the families on BERT's names read.
+READ_AS_BERT = ("bert",)
 
 
 def family_class(model: Any, auto_class: str) -> Any:
@@ -21,6 +25,29 @@ def family_class(model: Any, auto_class: str) -> Any:
             return family.load(kind, family.config if auto_class == "AutoConfig" else family.models[auto_class])
     names = ", ".join(family.model_type for family in FAMILIES)
     raise ValueError(f"`family` must be one of {names}, got {model.family!r}.")
+
+
+def checkpoint_overrides(model: Any, config: Any) -> dict[str, Any]:
+    """What a checkpoint's config is told to be instead; refuses options that make a new model.
+
+    Args:
+        model: arguments with `config_overrides`, `config_name` and `family`.
+        config: of the checkpoint.
+
+    Raises:
+        ValueError: an option that only a new model can follow, or a field that the config does not have.
+    """
+    if model.config_name is not None:
+        raise ValueError(
+            f"`config_name` = {model.config_name} makes a new model, and `model_name_or_path` = "
+            f"{model.model_name_or_path} names a trained one: leave one out."
+        )
+    if model.chosen_family is not None and config.model_type not in (model.chosen_family, *READ_AS_BERT):
+        raise ValueError(
+            f"`family` = {model.chosen_family} makes a new model, and `model_name_or_path` = "
+            f"{model.model_name_or_path} is a trained {config.model_type}: leave one out."
+        )
+    return parse_overrides(model.config_overrides, config.to_dict(), type(config).__name__)
 
 
 def fitted_fields(config: Any, tokenizer: Any) -> dict[str, Any]:

@@ -18,17 +18,16 @@ from .finetune_arguments import (
 from .finetune_models import WITH, Encoder, knowledge_found
 from .finetune_rows import Rows
 from .finetune_tasks import read_splits
-from .runs import configure_logging
+from .runs import configure_logging, in_its_folder
 from .seeded_runs import (
     SeededJob,
-    digest_of,
-    options_of,
     print_results,
     run_seeds,
     summary,
     write_lines,
     write_results,
 )
+from .signature import digest_of, signature_of
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +48,7 @@ def run(arguments: list[str]) -> int:
     return 0
 
 
+@in_its_folder
 def finetune(
     model_args: FinetuneModelArguments,
     data_args: TaskDataArguments,
@@ -76,6 +76,7 @@ def finetune(
     configure_logging(training_args)
     evaluated = tuple(split for split in ("validation", "test") if split in examples)
     encoder = Encoder(task, model_args, knowledge_args)
+    task = encoder.task
     encoded: dict[tuple[str, str], Rows] = {}
 
     def rows(variant: str, split: str) -> Rows:
@@ -126,7 +127,7 @@ def finetune(
                 f"`kg` = {knowledge_args.kg} has no word of the training data, so it would teach nothing. Use a graph "
                 "of the same language and domain."
             )
-    options = {"data": digest_of(examples), **options_of(model_args, data_args, knowledge_args)}
+    options = signature_of(model_args, data_args, knowledge_args, data=digest_of(examples))
     job = SeededJob(encoder.variants, evaluated, build, score, options)
     results: dict[str, Any] = {"runs": run_seeds(job, training_args), "labels": list(task.labels)}
     if knowledge:

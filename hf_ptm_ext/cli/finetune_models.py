@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-import torch
 import transformers
 from transformers import AutoConfig, AutoTokenizer
 
 from .checkpoint_names import load_tokenizer
 from .finetune_arguments import FinetuneModelArguments, KnowledgeGraphArguments
+from .loading import load_model, own_classes, set_labels, with_order_of
 
 WITH, WITHOUT, TEXT_ONLY = "with kg", "kg=None", "fine-tuned"
 READ_AS_KBERT = ("bert", "kbert")
@@ -17,6 +17,8 @@ READ_AS_KBERT = ("bert", "kbert")
 
 class Encoder:
     """The checkpoint that is fine-tuned, with the knowledge that goes with it.
+
+    Its `task` has the labels in the checkpoint's order, if they are the same.
 
     Args:
         task: its labels and its head.
@@ -28,10 +30,12 @@ class Encoder:
     """
 
     def __init__(self, task: Any, model_args: FinetuneModelArguments, knowledge_args: KnowledgeGraphArguments):
-        self.task, self.name, self.knowledge = task, model_args.model_name_or_path, knowledge_args
+        self.name, self.knowledge = model_args.model_name_or_path, knowledge_args
         self.arguments = model_args
         self.source = {"revision": model_args.model_revision, "trust_remote_code": model_args.trust_remote_code}
-        model_type = AutoConfig.from_pretrained(self.name, **self.source).model_type
+        config = AutoConfig.from_pretrained(self.name, **self.source)
+        self.task, self.classes = with_order_of(task, config), own_classes(config)
+        model_type = config.model_type
         if knowledge_args.kg and model_type not in READ_AS_KBERT:
             raise ValueError(
                 f"`kg` needs a checkpoint that reads as a K-BERT ({', '.join(READ_AS_KBERT)}), got a {model_type}. "
@@ -82,8 +86,8 @@ class Encoder:
         return {"kg": None} if variant == WITHOUT else {}
 
     def model(self) -> Any:
-        """The checkpoint with the head of the task, in single precision; a head of another size is made anew."""
-        options = {"dtype": torch.float32, "ignore_mismatched_sizes": True, "revision": self.source["revision"]}
+        """The checkpoint with the head of the task, see `load_model`."""
+        options: dict[str, Any] = {"revision": self.source["revision"]}
         if self.knowledge.kg:
             from ..models.kbert import modeling_kbert
             from ..models.kbert.configuration_kbert import KBertConfig
@@ -100,20 +104,7 @@ class Encoder:
             set_labels(config, self.task.labels)
         else:
             config.num_labels = 2  # start and end of an answer
-        return cls.from_pretrained(self.name, config=config, **options)
-
-
-def set_labels(config: Any, labels: Sequence[str]) -> None:
-    """Give a config the names of the classes.
-
-    Args:
-        config: any config.
-        labels: in the order of the logits.
-    """
-    config.num_labels = len(labels)
-    config.id2label = dict(enumerate(labels))
-    config.label2id = {label: number for number, label in enumerate(labels)}
-    config.problem_type = "single_label_classification"
+        return load_model(cls, self.name, config=config, labels=self.task.labels, theirs=self.classes, **options)
 
 
 def knowledge_found(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
@@ -140,4 +131,4 @@ def knowledge_found(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     }
 
 
-__all__ = ["TEXT_ONLY", "WITH", "WITHOUT", "Encoder", "knowledge_found", "set_labels"]
+__all__ = ["TEXT_ONLY", "WITH", "WITHOUT", "Encoder", "knowledge_found"]

@@ -14,7 +14,13 @@ from ..models.unilm.tokenizer_unilm import unilm_tokenizer
 from ..objectives import label_smoothed_loss
 from ..trainers import PtmSeq2SeqTrainer
 from .checkpoint_names import check_names, load_tokenizer
-from .runs import choose_checkpoint, configure_logging, remove_checkpoints, written_aside
+from .runs import (
+    begin_run,
+    choose_checkpoint,
+    configure_logging,
+    in_its_folder,
+    written_aside,
+)
 from .seq2seq_arguments import (
     DecodingArguments,
     FineTuningArguments,
@@ -27,6 +33,7 @@ from .seq2seq_data import Split, describe_data, read_split, tokenize, trained_to
 from .seq2seq_decoding import build_decoding, stock_options, word_ids
 from .seq2seq_metrics import GenerationMetrics, mean_target_length
 from .seq2seq_models import UNILM, build_collators, build_model
+from .signature import signature_of
 from .tables import text_table
 
 logger = logging.getLogger(__name__)
@@ -51,6 +58,7 @@ def run(arguments: list[str]) -> int:
     return 0
 
 
+@in_its_folder
 def finetune(
     model_args: Seq2SeqModelArguments,
     data_args: Seq2SeqDataArguments,
@@ -75,6 +83,7 @@ def finetune(
     check_names(model_args)
     checkpoint = choose_checkpoint(training_args)
     configure_logging(training_args)
+    signature = signature_of(model_args, data_args, objective_args, decoding_args, training_args)
     set_seed(training_args.seed)
 
     examples = {name: found for name in ("train", *EVALUATED) if (found := read_split(data_args, name)) is not None}
@@ -100,8 +109,7 @@ def finetune(
         compute_metrics=metrics if training_args.predict_with_generate else None,
         compute_loss_func=loss_function,
     )
-    if training_args.overwrite and checkpoint is None:
-        remove_checkpoints(trainer)
+    begin_run(trainer, checkpoint, signature)
     if "validation" in splits:
         metrics.references = splits["validation"].references
     elif "test" not in splits:

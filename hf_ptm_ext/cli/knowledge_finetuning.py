@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from transformers import AutoConfig, DataCollatorWithPadding, Trainer
 
 from ..data.wordnet import NounLinker
@@ -19,12 +18,15 @@ from ..trainers import ResumableTrainer
 from .checkpoint_names import check_names, load_tokenizer
 from .knowledge_arguments import FinetuningArguments, KnowledgeDataArguments, KnowledgeModelArguments
 from .knowledge_tasks import TASKS, add_markers, annotations
-from .runs import configure_logging
-from .seeded_runs import SeededJob, digest_of, options_of, print_results, run_seeds, summary, write_results
+from .loading import load_model, own_classes, set_labels, with_order_of
+from .runs import configure_logging, in_its_folder
+from .seeded_runs import SeededJob, print_results, run_seeds, summary, write_results
+from .signature import digest_of, signature_of
 
 WITH, WITHOUT = "with entities", "entities=None"
 
 
+@in_its_folder
 def finetune(
     task_name: str,
     model_args: KnowledgeModelArguments,
@@ -50,6 +52,7 @@ def finetune(
     check_names(model_args)
     configure_logging(training_args)
     examples, task = read_examples(task_name, data_args)
+    task = with_order_of(task, checkpoint_config(model_args))
     table = open_table(model_args, examples)
     evaluated = tuple(split for split in ("validation", "test") if split in examples)
     processors: dict[str, Any] = {}
@@ -64,7 +67,7 @@ def finetune(
         rows = rows_of(task, examples[split], processors[variant], given, data_args)
         return task.scores(trainer.predict(rows).predictions, examples[split])
 
-    options = {"task": task_name, "data": digest_of(examples), **options_of(model_args, data_args)}
+    options = signature_of(model_args, data_args, task=task_name, data=digest_of(examples))
     job = SeededJob(variants(table, model_args.baseline), evaluated, build, score, options)
     results: dict[str, Any] = {"runs": run_seeds(job, training_args), "coverage": coverage(examples, table)}
     results["labels"] = list(task.labels)
@@ -74,6 +77,15 @@ def finetune(
     if training_args.process_index == 0:
         print_results(results, task.shown, evaluated[-1], Path(training_args.output_dir))
     return results
+
+
+def checkpoint_config(model_args: KnowledgeModelArguments) -> Any:
+    """Configuration of the checkpoint, as it is."""
+    return AutoConfig.from_pretrained(
+        model_args.model_name_or_path,
+        revision=model_args.model_revision,
+        trust_remote_code=model_args.trust_remote_code,
+    )
 
 
 def variants(table: Any, baseline: bool) -> tuple[str, ...]:
@@ -140,16 +152,10 @@ def build_trainer(
     table: Any,
 ) -> tuple[Trainer, Any]:
     """The Trainer of one run, and what turns text into its inputs."""
-    source = {"revision": model_args.model_revision, "trust_remote_code": model_args.trust_remote_code}
-    config = AutoConfig.from_pretrained(model_args.model_name_or_path, **source)
-    fields = {
-        "num_labels": len(task.labels),
-        "id2label": dict(enumerate(task.labels)),
-        "label2id": {label: number for number, label in enumerate(task.labels)},
-        "problem_type": task.problem_type,
-    }
-    for name, value in fields.items():
-        setattr(config, name, value)
+    config = checkpoint_config(model_args)
+    theirs = own_classes(config)
+    set_labels(config, task.labels)
+    config.problem_type = task.problem_type
     if table is not None and config.model_type != "ernie_thu":
         raise ValueError(
             f"`entity_table` needs a model that takes entities, got a {config.model_type} model. Make one of any BERT "
@@ -157,11 +163,13 @@ def build_trainer(
         )
     cls = task.head_class(config.model_type)
     options = {} if cls.__name__.startswith("ErnieThu") else {"trust_remote_code": model_args.trust_remote_code}
-    model = cls.from_pretrained(
+    model = load_model(
+        cls,
         model_args.model_name_or_path,
         config=config,
         revision=model_args.model_revision,
-        dtype=torch.float32,
+        labels=task.labels,
+        theirs=theirs,
         **options,
     )
     tokenizer = load_tokenizer(model_args)

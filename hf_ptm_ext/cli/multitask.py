@@ -10,7 +10,6 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 from transformers import AutoConfig, AutoModel, set_seed
 
@@ -22,19 +21,18 @@ from .finetune_models import Encoder
 from .finetune_questions import SpanLabels
 from .finetune_rows import Rows
 from .finetune_tasks import read_splits
+from .loading import load_model
 from .multitask_arguments import SAN, MultitaskArguments, TaskOptions, Tasks, TasksArguments, parse
-from .runs import configure_logging, written_aside
+from .runs import configure_logging, in_its_folder, write_json, written_aside
 from .seeded_runs import (
     RESULTS,
     SeededJob,
-    digest_of,
-    options_of,
     run_seeds,
     summary,
-    write_json,
     write_lines,
     write_results,
 )
+from .signature import digest_of, signature_of
 from .tables import text_table
 
 TOGETHER, ALONE = "multi-task", "single-task"
@@ -75,10 +73,11 @@ class OneOfSeveral:
     ):
         self.name, self.data_args, self.options, self.model_args = name, data_args, options, model_args
         try:
-            self.examples, self.task = read_splits(data_args)
+            self.examples, task = read_splits(data_args)
         except ValueError as error:
             raise ValueError(f"Task {name}: {error}") from error
-        self.encoder = Encoder(self.task, model_args, KnowledgeGraphArguments())
+        self.encoder = Encoder(task, model_args, KnowledgeGraphArguments())
+        self.task = self.encoder.task
         self.reported = [split for split in SPLITS if split in self.examples][-1]
         self._rows: dict[str, Rows] = {}
 
@@ -127,7 +126,7 @@ class OneOfSeveral:
             ValueError: `dropout` is set for a head that has none.
         """
         if self.options.head == SAN:
-            encoder = AutoModel.from_pretrained(self.encoder.name, dtype=torch.float32, **self.encoder.source)
+            encoder = load_model(AutoModel, self.encoder.name, **self.encoder.source)
             dropout = {} if self.options.dropout is None else {"dropout": self.options.dropout}
             return StochasticAnswerClassifier(encoder, len(self.task.labels), **dropout)
         model = self.encoder.model()
@@ -235,6 +234,7 @@ def updates_alone(args: MultitaskArguments, lengths: Mapping[str, int], mixing: 
     return {name: max(round(updates * count / total), 1) for name, count in batches.items()}
 
 
+@in_its_folder
 def multitask(
     model_args: FinetuneModelArguments,
     tasks_args: TasksArguments,
@@ -306,10 +306,8 @@ def multitask(
 
     variants = (TOGETHER, *(alone(name) for name in members if tasks_args.baseline))
     splits = tuple(split for split in SPLITS if any(split in member.examples for member in members.values()))
-    options = {
-        "data": {name: digest_of(member.examples) for name, member in members.items()},
-        **options_of(model_args, tasks_args),
-    }
+    data = {name: digest_of(member.examples) for name, member in members.items()}
+    options = signature_of(model_args, tasks_args, data=data)
     runs = run_seeds(SeededJob(variants, splits, build, score, options, save), training_args)
     results = {
         "tasks": {name: member.results(runs) for name, member in members.items()},

@@ -28,7 +28,14 @@ from .pretrain_arguments import (
 from .pretrain_data import EMBEDDED_LICENSES, Rows, build_rows, split_documents, trained_tokenizer
 from .pretrain_entities import open_entities
 from .pretrain_objectives import build_collator, build_model
-from .runs import choose_checkpoint, configure_logging, remove_checkpoints, written_aside
+from .runs import (
+    begin_run,
+    choose_checkpoint,
+    configure_logging,
+    in_its_folder,
+    written_aside,
+)
+from .signature import signature_of
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +87,7 @@ def run(arguments: list[str]) -> int:
     return 0
 
 
+@in_its_folder
 def pretrain(
     model_args: ModelArguments,
     data_args: DataArguments,
@@ -102,6 +110,7 @@ def pretrain(
     check_names(model_args)
     checkpoint = choose_checkpoint(training_args)
     configure_logging(training_args)
+    signature = signature_of(model_args, data_args, objective_args, training_args)
     set_seed(training_args.seed)
 
     documents = split_documents(data_args)
@@ -147,8 +156,7 @@ def pretrain(
         # Upstream's classes return the mean of a micro-batch, which is wrong as soon as there are several.
         compute_loss_func=None if "num_items_in_batch" in takes else loss_of_outputs,
     )
-    if training_args.overwrite and checkpoint is None:
-        remove_checkpoints(trainer)
+    begin_run(trainer, checkpoint, signature)
     metrics: dict[str, float] = {}
     if rows.evaluation is None:
         logger.warning("No text is held out, so nothing is evaluated: name `validation_file` for that.")

@@ -1,9 +1,11 @@
 """What `hf-ptm-ext pretrain` can be told: dataclasses, a recipe file, and flags that override it."""
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
-from transformers import HfArgumentParser, TrainingArguments
+from transformers import HfArgumentParser
 
+from .job_arguments import JobArguments
 from .recipes import as_flags, read_recipe, split_overrides
 
 # Objectives that restore a text -> the family of a new model, and what the loss is called in metrics.
@@ -24,8 +26,8 @@ class ModelArguments:
         default=None,
         metadata={"help": "Checkpoint to continue from: a folder or a hub id. Default: start from a config."},
     )
-    family: str = field(
-        default=DEFAULT_FAMILY,
+    family: str | None = field(
+        default=None,
         metadata={"help": "Model family of a new model; by default the objective's own, spanbert for span and mlm."},
     )
     config_name: str | None = field(default=None, metadata={"help": "Folder, hub id or config.json of a new model."})
@@ -41,6 +43,11 @@ class ModelArguments:
         default=None, metadata={"help": "Licence of the trained weights, as the Hub spells it, for the model card."}
     )
     attn_implementation: str | None = field(default=None, metadata={"help": "eager, sdpa or flex_attention."})
+    chosen_family: str | None = field(default=None, init=False)
+    default_family: ClassVar[str] = DEFAULT_FAMILY
+
+    def __post_init__(self) -> None:
+        self.chosen_family, self.family = self.family, self.family or self.default_family
 
 
 @dataclass
@@ -170,7 +177,7 @@ class ObjectiveArguments:
 
 
 @dataclass
-class PretrainingArguments(TrainingArguments):
+class PretrainingArguments(JobArguments):
     """transformers' TrainingArguments with defaults that suit pre-training."""
 
     output_dir: str = field(default="outputs/pretrain", metadata={"help": "Where checkpoints and the model go."})
@@ -183,10 +190,6 @@ class PretrainingArguments(TrainingArguments):
     save_steps: float = field(default=500, metadata={"help": "Updates between checkpoints."})
     save_total_limit: int | None = field(default=2, metadata={"help": "How many checkpoints are kept."})
     logging_steps: float = field(default=50, metadata={"help": "Updates between log lines."})
-    resume_from_checkpoint: str | None = field(
-        default=None, metadata={"help": "A checkpoint folder, or auto: go on with the newest one, or start if none."}
-    )
-    overwrite: bool = field(default=False, metadata={"help": "Train anew in an output folder that has files."})
 
 
 GROUPS = (ModelArguments, DataArguments, ObjectiveArguments, PretrainingArguments)

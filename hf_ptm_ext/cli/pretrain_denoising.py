@@ -17,9 +17,9 @@ from ..collators import (
 )
 from ..conversion.mass import wordpiece_tokenizer
 from ..metrics import UnigramBaseline
-from ..models.canonical.loading_canonical import naming_damaged_weights
 from ..models.mass.configuration_mass import MassConfig
-from .families import fitted_fields
+from .families import checkpoint_overrides, fitted_fields
+from .loading import load_model
 from .pretrain_arguments import DENOISING, DataArguments, ModelArguments, ObjectiveArguments
 from .recipes import parse_overrides
 
@@ -70,8 +70,8 @@ def build_model(model: ModelArguments, data: DataArguments, objective: Objective
         source = {"revision": model.model_revision, "trust_remote_code": model.trust_remote_code}
         config = AutoConfig.from_pretrained(model.model_name_or_path, **source)
         check_architecture(config, objective.objective)
-        with naming_damaged_weights(model.model_name_or_path):
-            built = auto_class.from_pretrained(model.model_name_or_path, **source, **attention)
+        overrides = checkpoint_overrides(model, config)
+        built = load_model(auto_class, model.model_name_or_path, **source, **attention, **overrides)
         if len(tokenizer) > built.get_input_embeddings().weight.shape[0]:
             built.resize_token_embeddings(len(tokenizer))
     else:

@@ -13,9 +13,9 @@ from ..collators import (
     DataCollatorForWholeWordMasking,
     DataCollatorWithNgrams,
 )
-from ..models.canonical.loading_canonical import naming_damaged_weights
 from . import pretrain_denoising as denoising
-from .families import family_class
+from .families import checkpoint_overrides, family_class
+from .loading import load_model
 from .pretrain_arguments import DENOISING, PAIR_FAMILIES, DataArguments, ModelArguments, ObjectiveArguments
 from .recipes import parse_overrides
 
@@ -69,8 +69,9 @@ def build_model(
         else:
             cls = AutoModelForMaskedLM
             source["trust_remote_code"] = model.trust_remote_code
-        with naming_damaged_weights(model.model_name_or_path):
-            built = cls.from_pretrained(model.model_name_or_path, **source, **fields)
+        config = getattr(cls, "config_class", None) or AutoConfig
+        fields |= checkpoint_overrides(model, config.from_pretrained(model.model_name_or_path, **source))
+        built = load_model(cls, model.model_name_or_path, **source, **fields)
         if len(tokenizer) > built.config.vocab_size:
             built.resize_token_embeddings(len(tokenizer))
     else:

@@ -1,10 +1,17 @@
-"""The output folder of a job: what it resumes from, what it may not write over, and files that appear whole."""
+"""The output folder of a job: one job at a time, what it resumes from, what it may not write over, whole files.
 
+What begins with an underscore is never pushed. A start that fails leaves the folder as it was.
+"""
+
+import json
 import logging
+import os
 import shutil
+import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +19,155 @@ from transformers.utils import CONFIG_NAME
 from transformers.utils import logging as transformers_logging
 
 from ..trainers import checkpoints, last_complete_checkpoint
+from ..trainers.base import JOB_FILE
+from .signature import refuse_changes
 
-PARTIAL = "_partial"  # leading underscore: never pushed by upstream's uploads either
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+logger = logging.getLogger(__name__)
+
+PARTIAL, LOCK, RUNS, BEFORE = "_partial", "_lock.json", "_runs", "_runs_before"
+# Leftovers of a run that was stopped before its first checkpoint: nothing to lose.
+LEFTOVERS = (PARTIAL, LOCK, RUNS, BEFORE, "before_results.json", "runs", "logs")
+# A folder with one of these holds work.
+WORK = ("trainer_state.json", CONFIG_NAME, "adapter_config.json", "results.json", "all_results.json", "finished.json")
+AUTO = ("auto", "true")
+
+
+def is_first_process() -> bool:
+    """Whether this is the process that writes, before anything is known of the others."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def in_its_folder(job: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a job have its output folder for itself, and leave nothing there if it fails before it has done any work.
+
+    Args:
+        job: its last argument has `output_dir`.
+    """
+
+    @wraps(job)
+    def run(*groups: Any) -> Any:
+        with own_folder(Path(groups[-1].output_dir)):
+            return job(*groups)
+
+    return run
+
+
+@contextmanager
+def own_folder(output: Path) -> Iterator[None]:
+    """A folder that no other job writes to.
+
+    Args:
+        output: the folder; it is made.
+
+    Raises:
+        ValueError: it is a file, or another job has it.
+    """
+    if output.exists() and not output.is_dir():
+        raise ValueError(f"`output_dir` must be a folder, got the file {output}.")
+    if not is_first_process():
+        yield
+        return
+    made = [folder for folder in (output, *output.parents) if not folder.exists()]
+    output.mkdir(parents=True, exist_ok=True)
+    try:
+        with _locked(output):
+            _put_back(output)
+            there, work = set(output.iterdir()), _work(output)
+            try:
+                yield
+            except BaseException:
+                shutil.rmtree(output / PARTIAL, ignore_errors=True)
+                if not _work(output) - work:
+                    for path in set(output.iterdir()) - there - {output / BEFORE, output / LOCK}:
+                        _remove(path)
+                    _put_back(output)
+                raise
+            shutil.rmtree(output / BEFORE, ignore_errors=True)
+    finally:
+        for folder in made:
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+
+
+def _put_back(output: Path) -> None:
+    """Give the runs their place again that an `--overwrite` without any work of its own took."""
+    if (output / BEFORE).is_dir():
+        if _work(output / RUNS):
+            shutil.rmtree(output / BEFORE)
+        else:
+            shutil.rmtree(output / RUNS, ignore_errors=True)
+            (output / BEFORE).rename(output / RUNS)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def has_work(folder: Path) -> bool:
+    """Whether anything in a job's folder would be lost with it."""
+    return bool(_work(folder))
+
+
+def _work(folder: Path) -> set[Path]:
+    """Files that stand for work done: checkpoints, models, scores of finished runs."""
+    found = set()
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name not in (PARTIAL, BEFORE)]
+        runs = Path(place).name == RUNS
+        found |= {Path(place) / name for name in names if name in WORK or (runs and name.startswith("seed"))}
+    return found
+
+
+@contextmanager
+def _locked(output: Path) -> Iterator[None]:
+    """Hold the folder's lock, which the system lets go when the process ends, however it ends."""
+    path = output / LOCK
+    while True:
+        file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - open as long as the lock is held
+        try:
+            if fcntl is not None:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.seek(0)
+            holder = _holder(file.read())
+            file.close()
+            raise ValueError(
+                f"`output_dir` = {output} is in use by another job ({holder}). Wait for its end, or name another."
+            ) from error
+        try:
+            same = os.fstat(file.fileno()).st_ino == path.stat().st_ino
+        except FileNotFoundError:  # the job before removed it in between
+            same = False
+        if same:
+            break
+        file.close()
+    file.seek(0)
+    if before := file.read():
+        logger.info("The job before in %s (%s) ended without saying so.", output, _holder(before))
+    file.truncate(0)
+    file.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
+    file.flush()
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        file.close()
+
+
+def _holder(text: str) -> str:
+    try:
+        held = json.loads(text)
+        return f"process {held['pid']} on {held['host']}"
+    except (ValueError, KeyError, TypeError):
+        return "process unknown"
 
 
 def choose_checkpoint(training_args: Any) -> str | None:
@@ -28,24 +182,54 @@ def choose_checkpoint(training_args: Any) -> str | None:
     """
     wanted = training_args.resume_from_checkpoint
     output = Path(training_args.output_dir)
-    if output.exists() and not output.is_dir():
-        raise ValueError(f"`output_dir` must be a folder, got the file {output}.")
-    if wanted is not None and str(wanted).lower() not in ("true", "auto"):
+    if wanted is not None and str(wanted).lower() not in AUTO:
         if not Path(wanted).is_dir():
             raise ValueError(f"`resume_from_checkpoint` must be a checkpoint folder, got {wanted}.")
         return str(wanted)
     newest = last_complete_checkpoint(output)
     if wanted is not None and newest is not None:
         return str(newest)
-    # A run that was stopped before its first checkpoint leaves these, and nothing to lose.
-    own = {path.name for path in checkpoints(output)} | {PARTIAL, "before_results.json"}
-    others = [path for path in output.glob("*") if wanted is None or path.name not in own]
-    if others and not training_args.overwrite:
-        raise ValueError(
-            f"`output_dir` = {output} is not empty. Pass --resume_from_checkpoint auto to go on, --overwrite true to "
-            "train anew, or name another folder."
-        )
+    refuse_others(output, training_args)
     return None
+
+
+def refuse_others(output: Path, training_args: Any) -> None:
+    """Refuse to start in a folder that holds something, unless it may be written over.
+
+    Args:
+        output: the folder.
+        training_args: `overwrite` is read.
+
+    Raises:
+        ValueError: it has files that are no leftovers.
+    """
+    own = {path.name for path in checkpoints(output)} | set(LEFTOVERS)
+    others = [path for path in output.glob("*") if path.name not in own]
+    if (others or _work(output)) and not training_args.overwrite:
+        raise ValueError(
+            f"`output_dir` = {output} is not empty. Pass --resume_from_checkpoint auto to go on with its runs, "
+            "--overwrite true to train anew, or name another folder."
+        )
+
+
+def begin_run(trainer: Any, checkpoint: str | None, signature: Mapping[str, Any]) -> None:
+    """Compare what decides the result with what began the run that goes on; checkpoints then tell it.
+
+    Args:
+        trainer: gets the signature.
+        checkpoint: what it goes on from; `None` if it begins.
+        signature: of this call.
+
+    Raises:
+        ValueError: something has changed.
+    """
+    trainer.job_signature = dict(signature)
+    before = None if checkpoint is None else Path(checkpoint) / JOB_FILE
+    if before is not None and before.is_file():
+        then = json.loads(before.read_text(encoding="utf-8"))
+        refuse_changes(before.parent.parent, then, signature, trainer.args.accept_changes)
+    if trainer.args.overwrite and checkpoint is None:
+        remove_checkpoints(trainer)
 
 
 def remove_checkpoints(trainer: Any) -> None:
@@ -64,6 +248,36 @@ def configure_logging(training_args: Any) -> None:
     """Log from the first process only, at the asked level."""
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     transformers_logging.set_verbosity(training_args.get_process_log_level())
+
+
+# ---- files that appear whole ----
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Write a file that appears whole.
+
+    Args:
+        file: its folder is made.
+        text: what it holds.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_suffix(".partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(file)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def write_json(file: Path, value: Any) -> None:
+    """Write JSON that appears whole.
+
+    Args:
+        file: its folder is made.
+        value: anything that JSON knows.
+    """
+    write_whole(file, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
 @contextmanager

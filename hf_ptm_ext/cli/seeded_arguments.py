@@ -4,15 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from transformers import HfArgumentParser, TrainingArguments
+from transformers import HfArgumentParser
 
+from .job_arguments import JobArguments
 from .recipes import as_flags, read_recipe, split_overrides
 
 AUTO = ("auto", "true")
 
 
 @dataclass
-class SeededArguments(TrainingArguments):
+class SeededArguments(JobArguments):
     """transformers' TrainingArguments with defaults that suit fine-tuning."""
 
     output_dir: str = field(default="outputs/finetune", metadata={"help": "Where results and the model go."})
@@ -33,7 +34,6 @@ class SeededArguments(TrainingArguments):
     resume_from_checkpoint: str | None = field(
         default=None, metadata={"help": "auto: go on with the runs of the output folder, or start if there are none."}
     )
-    overwrite: bool = field(default=False, metadata={"help": "Train anew in an output folder that has files."})
 
 
 def parse_groups(arguments: list[str], groups: Sequence[type], command: str, description: str = "") -> tuple[Any, ...]:

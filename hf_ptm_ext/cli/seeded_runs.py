@@ -5,13 +5,12 @@ same rows. A finished run leaves its scores in the folder's `_runs`, an unfinish
 same command with `--resume_from_checkpoint auto` goes on where it stopped, and more seeds can be added later.
 """
 
-import hashlib
 import json
 import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -21,33 +20,18 @@ from transformers import AutoConfig, set_seed
 
 from ..hub.model_card import write_model_card
 from ..trainers import last_complete_checkpoint
-from .runs import PARTIAL, written_aside
+from ..trainers.base import JOB_FILE
+from .runs import BEFORE, RUNS, is_first_process, refuse_others, write_json, write_whole, written_aside
 from .seeded_arguments import SeededArguments
+from .signature import refuse_changes, signature_of
 from .tables import text_table
 
 logger = logging.getLogger(__name__)
 
 RESULTS = "results.json"
-RUNS = "_runs"  # leading underscore: never pushed
-JOB = "job.json"
 IGNORED_INDEX = -100
-# What may change between the parts of one job: where it runs, what it reports, how many seeds there are.
-FREE_ARGUMENTS = (
-    *("output_dir", "overwrite", "resume_from_checkpoint", "seeds", "seed", "data_seed", "do_train", "do_eval"),
-    *(
-        "logging_",
-        "log_",
-        "report_to",
-        "run_name",
-        "disable_tqdm",
-        "project",
-        "trackio",
-        "save_",
-        "push_to_hub",
-        "hub_",
-    ),
-    *("use_cpu", "dataloader_", "ddp_", "local_rank", "torch_compile", "per_device_eval_batch_size", "debug"),
-)
+# Each run of a job has its own.
+OF_A_RUN = ("seed", "data_seed")
 
 
 @dataclass(frozen=True)
@@ -60,7 +44,7 @@ class SeededJob:
         build: from a variant and the arguments of a run to a Trainer and what is saved beside its model (a tokenizer
             or processor). The random state is set before.
         score: from a trained Trainer, its variant and a split to scores.
-        options: everything that decides what the runs do, the Trainer's arguments aside.
+        options: everything that decides what the runs do, the Trainer's arguments aside (see `signature_of`).
         save: from the output folder, the first run's Trainer and what `build` gave to saved files (default:
             `save_model`).
     """
@@ -87,9 +71,10 @@ def run_seeds(job: SeededJob, args: SeededArguments) -> list[dict[str, Any]]:
         ValueError: the output folder holds other files, or runs of another job.
     """
     folder = Path(args.output_dir) / RUNS
-    signature = job_signature(job, args)
-    if args.process_index == 0:
-        prepare_folder(Path(args.output_dir), args, signature)
+    if is_first_process():
+        training = signature_of(args)
+        own = {name: value for name, value in training.items() if name not in OF_A_RUN}
+        prepare_folder(Path(args.output_dir), args, {"variants": list(job.variants), **job.options, **own})
     runs = []
     for number, seed in enumerate(args.seeds):
         for place, variant in enumerate(job.variants):
@@ -125,63 +110,26 @@ def _train(job: SeededJob, variant: str, args: SeededArguments, seed: int, folde
     return trainer, processor
 
 
-def job_signature(job: SeededJob, args: SeededArguments) -> dict[str, Any]:
-    """All that must be the same for runs to be compared, as JSON.
-
-    Args:
-        job: variants and options.
-        args: the Trainer's arguments.
-    """
-    training = {name: value for name, value in args.to_dict().items() if not name.startswith(FREE_ARGUMENTS)}
-    everything = {"variants": list(job.variants), **job.options, **training}
-    return json.loads(json.dumps(everything, default=str))
-
-
 def prepare_folder(output: Path, args: SeededArguments, signature: Mapping[str, Any]) -> None:
-    """Make the output folder, or check that its runs belong to this job.
+    """Note what decides the result, or check that the folder's runs belong to this job.
 
     Args:
         output: the folder.
-        args: `overwrite` and `resume_from_checkpoint` are read.
+        args: `overwrite`, `resume_from_checkpoint` and `accept_changes` are read.
         signature: of this job.
 
     Raises:
         ValueError: see the messages.
     """
-    if output.exists() and not output.is_dir():
-        raise ValueError(f"`output_dir` must be a folder, got the file {output}.")
-    job_file = output / RUNS / JOB
-    others = [path for path in output.glob("*") if path.name != PARTIAL]
-    if args.resume_from_checkpoint is not None and job_file.is_file():
+    job_file = output / RUNS / JOB_FILE
+    if args.resume_from_checkpoint is not None and job_file.is_file() and any(output.glob(f"{RUNS}/seed*")):
         before = json.loads(job_file.read_text(encoding="utf-8"))
-        changed = sorted(name for name in {*before, *signature} if before.get(name) != signature.get(name))
-        if changed:
-            shown = ", ".join(f"{name} = {signature.get(name)} (was {before.get(name)})" for name in changed[:5])
-            raise ValueError(
-                f"`output_dir` = {output} holds runs of another job, which cannot be compared with these: {shown}. "
-                "Give the same arguments, pass --overwrite true to train anew, or name another folder."
-            )
-        return
-    if others and not args.overwrite:
-        raise ValueError(
-            f"`output_dir` = {output} is not empty. Pass --resume_from_checkpoint auto to go on with its runs, "
-            "--overwrite true to train anew, or name another folder."
-        )
-    shutil.rmtree(output / RUNS, ignore_errors=True)
+        refuse_changes(output, before, signature, args.accept_changes)
+    else:
+        refuse_others(output, args)
+        if (output / RUNS).is_dir():
+            (output / RUNS).rename(output / BEFORE)  # comes back if this start fails
     write_json(job_file, signature)
-
-
-def write_json(file: Path, value: Any) -> None:
-    """Write a file that appears whole.
-
-    Args:
-        file: its folder is made.
-        value: anything that JSON knows.
-    """
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_suffix(".partial")
-    partial.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    partial.replace(file)
 
 
 def write_lines(file: Path, values: Sequence[Any]) -> None:
@@ -191,10 +139,7 @@ def write_lines(file: Path, values: Sequence[Any]) -> None:
         file: its folder is made.
         values: one a line.
     """
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_suffix(".partial")
-    partial.write_text("".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values), encoding="utf-8")
-    partial.replace(file)
+    write_whole(file, "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values))
 
 
 def save_model(output: Path, trainer: Any, processor: Any) -> None:
@@ -368,30 +313,6 @@ def print_results(
     print(f"\n{split}, in percent, mean and standard deviation of {seeds} seed{'s' * (seeds > 1)}")
     print(text_table(["", *shown], result_rows(results, shown)))
     print(f"\n{hint or f'Saved to {output}. Check that it loads anywhere: hf-ptm-ext verify {output}'}")
-
-
-def options_of(*groups: Any) -> dict[str, Any]:
-    """The values of argument dataclasses in one dictionary.
-
-    Args:
-        groups: dataclass instances.
-    """
-    return {name: value for group in groups for name, value in asdict(group).items()}
-
-
-def digest_of(examples: Mapping[str, Sequence[Any]]) -> dict[str, str]:
-    """A fingerprint of the examples of each split, so that runs on other data are not taken for the same.
-
-    Args:
-        examples: split -> examples with a meaningful `repr`.
-    """
-    digests = {}
-    for split, ones in examples.items():
-        digest = hashlib.blake2b(digest_size=8)
-        for one in ones:
-            digest.update(repr(one).encode("utf-8", "surrogatepass"))
-        digests[split] = digest.hexdigest()
-    return digests
 
 
 def update_loss(

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 from transformers import HfArgumentParser, Seq2SeqTrainingArguments
 
 from ..resources import resource
+from .job_arguments import JobArguments
 from .pretrain_arguments import ModelArguments
 from .recipes import as_flags, read_recipe, split_overrides
 
@@ -23,8 +24,9 @@ class Seq2SeqModelArguments(ModelArguments):
         default=None,
         metadata={"help": "Checkpoint to fine-tune: a folder or a hub id. Default: start from a config."},
     )
-    family: str = field(
-        default="unilm",
+    default_family: ClassVar[str] = "unilm"
+    family: str | None = field(
+        default=None,
         metadata={"help": "Architecture of a new model: unilm, or any encoder-decoder (bart, t5...)."},
     )
 
@@ -137,7 +139,7 @@ class DecodingArguments:
 
 
 @dataclass
-class FineTuningArguments(Seq2SeqTrainingArguments):
+class FineTuningArguments(JobArguments, Seq2SeqTrainingArguments):
     """transformers' Seq2SeqTrainingArguments with defaults that suit fine-tuning."""
 
     output_dir: str = field(default="outputs/finetune", metadata={"help": "Where checkpoints and the model go."})
@@ -153,10 +155,6 @@ class FineTuningArguments(Seq2SeqTrainingArguments):
     save_strategy: str = field(default="epoch", metadata={"help": "When checkpoints are written."})
     save_total_limit: int | None = field(default=2, metadata={"help": "How many checkpoints are kept."})
     logging_steps: float = field(default=50, metadata={"help": "Updates between log lines."})
-    resume_from_checkpoint: str | None = field(
-        default=None, metadata={"help": "A checkpoint folder, or auto: go on with the newest one, or start if none."}
-    )
-    overwrite: bool = field(default=False, metadata={"help": "Train anew in an output folder that has files."})
 
 
 GROUPS = (

@@ -2,12 +2,11 @@
 
 from typing import Any
 
-import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, DataCollatorForSeq2Seq, PreTrainedConfig
 
 from ..collators import DataCollatorForUniLMGeneration, DataCollatorForUniLMSeq2Seq
-from ..models.canonical.loading_canonical import naming_damaged_weights
-from .families import family_class, fitted_fields
+from .families import checkpoint_overrides, family_class, fitted_fields
+from .loading import load_model
 from .recipes import parse_overrides
 from .seq2seq_arguments import Seq2SeqDataArguments, Seq2SeqModelArguments, Seq2SeqObjectiveArguments
 
@@ -31,7 +30,7 @@ def build_model(model: Seq2SeqModelArguments, data: Seq2SeqDataArguments, tokeni
         ValueError: another architecture, or one that source, target or vocabulary do not fit into.
     """
     if model.model_name_or_path is not None:
-        built = load_model(model, tokenizer)
+        built = trained_model(model, tokenizer)
     else:
         config = new_config(model, data, tokenizer)
         built = AutoModelForSeq2SeqLM.from_config(config, **attention(model))
@@ -54,7 +53,7 @@ def check_architecture(config: Any) -> None:
         )
 
 
-def load_model(model: Seq2SeqModelArguments, tokenizer: Any) -> Any:
+def trained_model(model: Seq2SeqModelArguments, tokenizer: Any) -> Any:
     """Load a checkpoint, that of a BERT converted to UniLM included."""
     source = {"revision": model.model_revision}
     values, _ = PreTrainedConfig.get_config_dict(model.model_name_or_path, **source)
@@ -78,17 +77,14 @@ def load_model(model: Seq2SeqModelArguments, tokenizer: Any) -> Any:
     config_class = cls.config_class if model_type == UNILM else AutoConfig
     config = config_class.from_pretrained(model.model_name_or_path, **source)
     check_architecture(config)
-    overrides = parse_overrides(model.config_overrides, config.to_dict(), type(config).__name__)
-    with naming_damaged_weights(model.model_name_or_path):
-        return cls.from_pretrained(
-            model.model_name_or_path,
-            # Trained weights are float32 whatever the file stores: updates are lost in half precision.
-            dtype=torch.float32,
-            **source,
-            **attention(model),
-            **special_tokens(model_type or "", tokenizer),
-            **overrides,
-        )
+    return load_model(
+        cls,
+        model.model_name_or_path,
+        **source,
+        **attention(model),
+        **special_tokens(model_type or "", tokenizer),
+        **checkpoint_overrides(model, config),
+    )
 
 
 def attention(model: Seq2SeqModelArguments) -> dict[str, str]:

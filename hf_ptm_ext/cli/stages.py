@@ -8,7 +8,6 @@ marker and is not run again; an interrupted one goes on by the job's own resume.
 import gc
 import json
 import logging
-import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +15,9 @@ from typing import Any
 
 import torch
 
-from .seeded_runs import RESULTS, write_json
+from .runs import has_work, is_first_process, own_folder, write_json, write_whole
+from .seeded_runs import RESULTS
+from .signature import shown_changes
 from .stages_arguments import ALONE, MULTITASK, PRETRAIN, Stage, StagesArguments, parse
 
 logger = logging.getLogger(__name__)
@@ -60,10 +61,13 @@ def run_stages(args: StagesArguments, stages: Sequence[Stage]) -> dict[str, Any]
     Raises:
         ValueError: see the messages.
     """
-    output = Path(args.output_dir)
-    if output.exists() and not output.is_dir():
-        raise ValueError(f"`output_dir` must be a folder, got the file {output}.")
-    first_process = int(os.environ.get("RANK", "0")) == 0
+    with own_folder(Path(args.output_dir)):
+        return _run_stages(args, stages, Path(args.output_dir))
+
+
+def _run_stages(args: StagesArguments, stages: Sequence[Stage], output: Path) -> dict[str, Any]:
+    """`run_stages` in a folder that no other job writes to."""
+    first_process = is_first_process()
     if args.overwrite and first_process:
         # Later stages are not to be taken for finished if this call does not reach them.
         for stage in stages:
@@ -91,9 +95,7 @@ def run_stages(args: StagesArguments, stages: Sequence[Stage]) -> dict[str, Any]
     if first_process:
         write_json(output / f"{REPORT}.json", report)
         text = report_text(report)
-        partial = output / f"{REPORT}.partial"
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(output / f"{REPORT}.md")
+        write_whole(output / f"{REPORT}.md", text)
         print(f"\n{text}\nSaved to {output / REPORT}.md and .json.")
     return report
 
@@ -113,18 +115,18 @@ def is_finished(stage: Stage, output: Path) -> bool:
         ValueError: it was begun with other arguments.
     """
     marker = _marker(stage, output)
-    if not marker.is_file():
+    if not marker.is_file() or not has_work(output / stage.name):
         return False
     before = json.loads(marker.read_text(encoding="utf-8"))
     old, new = before["arguments"], stage.signature(output)
     changed = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
     if set(changed) - set(GROWING):
-        shown = ", ".join(f"{name} = {new.get(name)} (was {old.get(name)})" for name in changed[:5])
         raise ValueError(
-            f"Stage {stage.name} of `output_dir` = {output} was begun with other arguments: {shown}. Give the same "
-            "ones, pass --overwrite true to run all stages anew, or name another folder."
+            f"Stage {stage.name} of `output_dir` = {output} was begun with other arguments: "
+            f"{shown_changes(old, new, changed)}. Give the same ones, pass --overwrite true to run all stages anew, "
+            "or name another folder."
         )
-    return before["finished"] and not changed and (output / stage.name).is_dir()
+    return before["finished"] and not changed
 
 
 def scores_of(stage: Stage, output: Path) -> Scores:

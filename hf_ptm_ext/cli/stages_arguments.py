@@ -10,6 +10,7 @@ from typing import Any
 from transformers import HfArgumentParser
 
 from .recipes import as_flags, mapping, nested, read_recipe, recipe_file, split_nested, split_overrides
+from .signature import content_of
 
 PRETRAIN, ADAPT, MULTITASK, DISTILL = "pretrain", "adapt", "multitask", "distill"
 # Job -> the argument that takes the model of the stage before.
@@ -91,17 +92,20 @@ class Stage:
         return recipe + as_flags({**self.values, "output_dir": str(output / self.name), **how})
 
     def signature(self, output: Path) -> dict[str, Any]:
-        """What must be the same for a finished stage to count: job, recipe's text and arguments, as JSON.
+        """What must be the same for a finished stage to count: job, recipe's text, arguments and what they name.
 
         Args:
             output: folder of all stages, which may be moved.
         """
         text = None if self.recipe is None else recipe_file(self.recipe).read_text(encoding="utf-8")
         values = {name: _plain(value) for name, value in self.values.items()}
-        source = values.get(JOBS[self.job])
+        source = values.pop(JOBS[self.job], None)
+        values = {name: content_of(name, value) for name, value in values.items()}
         if isinstance(source, str) and Path(source).is_relative_to(output):
-            values[JOBS[self.job]] = Path(source).relative_to(output).as_posix()
-        return {"job": self.job, "recipe": text, **values}
+            source = Path(source).relative_to(output).as_posix()
+        else:
+            source = content_of(JOBS[self.job], source)
+        return {"job": self.job, "recipe": text, JOBS[self.job]: source, **values}
 
 
 def _plain(value: Any) -> Any:

@@ -18,6 +18,7 @@ from transformers.trainer_callback import TrainerState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 TRAINER_STATE = "trainer_state.json"
+JOB_FILE = "job.json"
 TERM_SUFFIX = "_loss"
 
 
@@ -73,6 +74,8 @@ class PtmTrainer(Trainer):
 
     # Label columns other than `labels` whose targets are counted over an update.
     target_columns: ClassVar[tuple[str, ...]] = ("span_labels", "next_sentence_label")
+    # What decides the result of a job, which goes into its checkpoints.
+    job_signature: dict[str, Any] | None = None
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)

@@ -11,7 +11,7 @@ from transformers.trainer_callback import TrainerState
 from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
 
-from .base import TRAINER_STATE, PtmTrainer, last_complete_checkpoint
+from .base import JOB_FILE, TRAINER_STATE, PtmTrainer, last_complete_checkpoint
 
 logger = logging.get_logger(__name__)
 
@@ -127,6 +127,9 @@ class ResumableTrainer(PtmTrainer):
     def _save_rng_state(self, output_dir: str) -> None:
         """Save the data state with the random states, before `trainer_state.json` closes the checkpoint."""
         super()._save_rng_state(output_dir)
+        if self.job_signature is not None and self.is_world_process_zero():
+            text = json.dumps(self.job_signature, ensure_ascii=False)
+            (Path(output_dir) / JOB_FILE).write_text(text, encoding="utf-8")
         state: dict[str, Any] = {
             "batches_used": self._batches_used,
             "world_size": self.args.world_size,

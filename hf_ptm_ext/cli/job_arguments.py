@@ -1,0 +1,31 @@
+"""What every training job can be told about its output folder and about updates that fail."""
+
+from dataclasses import dataclass, field
+
+from transformers import TrainingArguments
+
+NONFINITE = ("stop", "skip")
+
+
+@dataclass
+class JobArguments(TrainingArguments):
+    """transformers' TrainingArguments, with what decides whether a run goes on."""
+
+    resume_from_checkpoint: str | None = field(
+        default=None, metadata={"help": "A checkpoint folder, or auto: go on with the newest one, or start if none."}
+    )
+    overwrite: bool = field(default=False, metadata={"help": "Train anew in an output folder that has files."})
+    accept_changes: bool = field(
+        default=False,
+        metadata={"help": "Go on although what decides the result (options, data, models) is not what it was."},
+    )
+    nonfinite: str = field(
+        default="stop",
+        metadata={
+            "help": "If loss or gradient is NaN or infinite: stop, or skip the update.",
+            "choices": NONFINITE,
+        },
+    )
+
+
+__all__ = ["JobArguments"]

@@ -1,0 +1,222 @@
+"""The one way in which jobs load a model: all of it trained, finite, and with classes that mean what they meant."""
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..models.canonical.loading_canonical import naming_damaged_weights
+from ..weights import not_finite
+
+logger = logging.getLogger(__name__)
+
+NAMED = 3  # weights that a message names
+GENERIC = re.compile(r"LABEL_\d+")
+
+
+def load_model(
+    cls: Any,
+    name: str,
+    *,
+    argument: str = "model_name_or_path",
+    new_head: bool = True,
+    labels: Sequence[str] = (),
+    theirs: Sequence[str] | None = None,
+    **options: Any,
+) -> Any:
+    """Load a checkpoint in single precision, and refuse one that would leave weights of the encoder at random.
+
+    What a task adds (its head, a pooler, a family's own parts) may be new as a whole, never in part. A trained head
+    stays for the same classes, its rows in the order of `labels`, and is made anew for others.
+
+    Args:
+        cls: a model class or an auto class.
+        name: folder or Hub id.
+        argument: that named it, for messages.
+        new_head: whether the head may be new.
+        labels: classes of the task, in order; none for a task without.
+        theirs: `own_classes` of the checkpoint.
+        options: of `from_pretrained`.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: weights are missing, of another shape, not finite or not readable; the message names them.
+    """
+    with naming_damaged_weights(name):
+        model, info = cls.from_pretrained(
+            name,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            # Trained weights are float32 whatever the file stores: updates are lost in half precision.
+            **{"dtype": torch.float32, **options},
+        )
+    where = f"`{argument}` = {name}"
+    missing, mismatched = set(info["missing_keys"]), {key: shapes for key, *shapes in info["mismatched_keys"]}
+    head = head_names(model)
+    wrong = [key for key in mismatched if key not in head or not new_head]
+    if wrong:
+        first, (theirs, ours) = wrong[0], mismatched[wrong[0]]
+        raise ValueError(
+            f"{where} has {len(wrong)} weights of other shapes than its config says, such as `{first}`: "
+            f"{tuple(theirs)} in the file, {tuple(ours)} in the model. Give the config that belongs to the weights."
+        )
+    if not new_head and missing & head:
+        raise ValueError(
+            f"{where} has no trained head: `{min(missing & head)}` is not in the file. Train it first (`hf-ptm-ext "
+            "finetune`, or `hf-ptm-ext pretrain` for a masked language model) and name its folder."
+        )
+    lost = sorted(missing - _new_parts(model, missing, head if new_head else set()))
+    if lost:
+        raise ValueError(
+            f"{where} lacks {len(lost)} weights of {type(model).__name__}, which would be trained from random values: "
+            f"{_named(lost)}. Check `num_hidden_layers`, the names in the file and whether it is whole; files of an "
+            "original project are read by `hf-ptm-ext convert`."
+        )
+    unread = [key for key in info["unexpected_keys"] if re.search(r"\.(layers?|block|h)\.\d+\.", key)]
+    if unread:
+        logger.warning(
+            "%s has %d weights of layers that its config does not name: %s, ...", where, len(unread), min(unread)
+        )
+    broken = not_finite(model.state_dict())
+    if broken:
+        raise ValueError(
+            f"{where} has NaN or infinity in {len(broken)} weights: {_named(broken)}. The file is damaged, or its "
+            "training failed: use an earlier one."
+        )
+    if labels and not head & (missing | set(mismatched)):
+        settle_head(model, labels, theirs, where)
+    elif labels and head & set(mismatched):
+        _say_anew(where, f"for {mismatched[min(mismatched)][0][0]} classes", labels)
+    return model
+
+
+def _named(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names[:NAMED]) + ", ..." * (len(names) > NAMED)
+
+
+def head_names(model: Any) -> set[str]:
+    """Names of what a model has beside its encoder; none for a model without a base of its own."""
+    base = {id(value) for value in (*model.base_model.parameters(), *model.base_model.buffers())}
+    every = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
+    return {name for name, value in every if id(value) not in base}
+
+
+def _new_parts(model: Any, missing: set[str], head: set[str]) -> set[str]:
+    """Of the missing weights those that a task or a family begins with: parts that are missing as a whole."""
+    names = {name for name, _ in model.named_parameters()} | missing
+    parts = [{name for name in names if "pooler" in name} - head]
+    parts += [{name for name in names if re.search(one, name)} for one in getattr(model, "_added_parts", ())]
+    return head | {name for part in parts if part <= missing for name in part}
+
+
+# ---- classes ----
+
+
+def own_classes(config: Any) -> list[str] | None:
+    """The names that a checkpoint gives its classes, in order; `None` if it has nothing but numbers."""
+    names = [str(name) for _, name in sorted(((int(key), name) for key, name in (config.id2label or {}).items()))]
+    return None if all(GENERIC.fullmatch(name) for name in names) else names
+
+
+def in_order(labels: Sequence[str], theirs: Sequence[str] | None) -> tuple[str, ...] | None:
+    """The labels in the order of a checkpoint that has the same ones, ignoring case; `None` if it has others.
+
+    Args:
+        labels: of the data.
+        theirs: `own_classes` of the checkpoint.
+
+    Example:
+        >>> in_order(["negative", "positive"], ["Positive", "Negative"])
+        ('positive', 'negative')
+        >>> in_order(["negative", "positive"], ["neutral", "positive"]) is None
+        True
+    """
+    if theirs is None or len(theirs) != len(labels):
+        return None
+    for spelt in (str, str.casefold):
+        ours = {spelt(label): label for label in labels}
+        if len(ours) == len(labels) and set(ours) == {spelt(one) for one in theirs}:
+            return tuple(ours[spelt(one)] for one in theirs)
+    return None
+
+
+def with_order_of(task: Any, config: Any) -> Any:
+    """A task whose labels stand as the checkpoint's classes do, if they are the same: a head keeps its meaning.
+
+    Args:
+        task: a dataclass with `labels`.
+        config: of the checkpoint.
+    """
+    order = in_order(task.labels, own_classes(config)) if task.labels else None
+    return task if order in (None, task.labels) else replace(task, labels=order)
+
+
+def settle_head(model: Any, labels: Sequence[str], theirs: Sequence[str] | None, where: str) -> None:
+    """Keep a trained head for the same classes, its rows in their order; make it anew for others, aloud.
+
+    Args:
+        model: with a head as wide as there are labels.
+        labels: of the task.
+        theirs: `own_classes` of the checkpoint.
+        where: names the checkpoint in the message.
+    """
+    order = in_order(labels, theirs)
+    if order == tuple(labels) or (order is not None and _reorder(model, [order.index(label) for label in labels])):
+        return
+    _say_anew(
+        where, "without names of its classes" if theirs is None else f"for {', '.join(list(theirs)[:5])}", labels
+    )
+    fresh: Mapping[str, torch.Tensor] = type(model)(deepcopy(model.config)).state_dict()
+    own = model.state_dict()
+    with torch.no_grad():
+        for name in head_names(model) & own.keys():
+            own[name].copy_(fresh[name])
+
+
+def _say_anew(where: str, what: str, labels: Sequence[str]) -> None:
+    logger.warning(
+        "%s has a head %s, and the data has %d classes (%s): the head is made anew.",
+        where,
+        what,
+        len(labels),
+        ", ".join(labels[:5]),
+    )
+
+
+def _reorder(model: Any, order: Sequence[int]) -> bool:
+    """Put the rows of a head's last layer into another order; whether it is known which layer that is."""
+    head = {name.rpartition(".")[0] for name in head_names(model)}
+    layers = [
+        part
+        for name, part in model.named_modules()
+        if name in head and isinstance(part, nn.Linear) and part.out_features == len(order)
+    ]
+    if len(layers) != 1:
+        return False
+    with torch.no_grad():
+        for value in layers[0].parameters():
+            value.copy_(value[list(order)])
+    return True
+
+
+def set_labels(config: Any, labels: Sequence[str]) -> None:
+    """Give a config the names of the classes.
+
+    Args:
+        config: any config.
+        labels: in the order of the logits.
+    """
+    config.num_labels = len(labels)
+    config.id2label = dict(enumerate(labels))
+    config.label2id = {label: number for number, label in enumerate(labels)}
+    config.problem_type = "single_label_classification"
+
+
+__all__ = ["in_order", "load_model", "own_classes", "set_labels", "with_order_of"]
