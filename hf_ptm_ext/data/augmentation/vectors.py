@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from .keyed_vectors import read_keyed_vectors
+
 # TinyBERT's script reads no more of GloVe, whose words are sorted by frequency.
 MAX_WORDS = 100_000
 TEXT_SUFFIXES = (".txt", ".vec")
@@ -103,7 +105,9 @@ class WordVectors:
 
 
 def load_word_vectors(path: str | Path, max_words: int | None = MAX_WORDS) -> WordVectors:
-    """Read word vectors: text as GloVe and word2vec write it, by itself; word2vec's binary and gensim's own by gensim.
+    """Read word vectors: text as GloVe and word2vec write it, what gensim saved, and, by gensim, word2vec's binary.
+
+    Nothing in a file is executed; gensim's own pickles may hold words and arrays, and are refused with more.
 
     Args:
         path: a `.txt` or `.vec` file (gzipped too), `.bin`, or what `KeyedVectors.save` wrote.
@@ -114,7 +118,8 @@ def load_word_vectors(path: str | Path, max_words: int | None = MAX_WORDS) -> Wo
 
     Raises:
         ImportError: gensim is needed and not installed.
-        ValueError: a line of another width, or a value that is no number.
+        FileNotFoundError: there is no such file.
+        ValueError: a line of another width, a value that is no number, or a pickle of more than vectors.
     """
     path = Path(path)
     suffixes = [suffix for suffix in path.suffixes if suffix != ".gz"]
@@ -122,16 +127,16 @@ def load_word_vectors(path: str | Path, max_words: int | None = MAX_WORDS) -> Wo
         opener = gzip.open if path.suffix == ".gz" else open
         with opener(path, "rt", encoding="utf-8") as lines:
             return WordVectors(*_parse(lines, str(path), max_words), max_words=None)
+    if not suffixes or suffixes[-1] != ".bin":
+        return WordVectors(*read_keyed_vectors(path, max_words), max_words=None)
     try:
         from gensim.models import KeyedVectors
     except ImportError as error:
         raise ImportError(
             f"Reading {path.name} needs the package `gensim`: `pip install hf-ptm-ext[embeddings]`. Text files "
-            f"({', '.join(TEXT_SUFFIXES)}) are read without it."
+            f"({', '.join(TEXT_SUFFIXES)}) and what `KeyedVectors.save` wrote are read without it."
         ) from error
-    if suffixes and suffixes[-1] == ".bin":
-        return WordVectors.of(KeyedVectors.load_word2vec_format(str(path), binary=True, limit=max_words), max_words)
-    return WordVectors.of(KeyedVectors.load(str(path)), max_words)
+    return WordVectors.of(KeyedVectors.load_word2vec_format(str(path), binary=True, limit=max_words), max_words)
 
 
 def _parse(lines: Iterable[str], name: str, max_words: int | None) -> tuple[list[str], np.ndarray]:
