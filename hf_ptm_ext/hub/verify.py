@@ -7,13 +7,14 @@ code is compared too.
 
 Code is announced before it runs, and runs only where that was asked for: files that are byte for byte those of the
 installed package are ours, any other needs `trust_remote_code`. Nothing that a checkpoint takes from another
-repository is ever run.
+repository is ever run. The fresh process gets no token, key or password of the environment; it is no sandbox.
 """
 
 import hashlib
 import json
 import os
 import re
+import site
 import subprocess
 import sys
 import tempfile
@@ -36,6 +37,14 @@ DOWNLOADED = ("*.json", "*.py", "*.safetensors", "*.bin", "*.txt", "*.model", "*
 TOLERANCE = 1e-5
 AS_INSTALLED = "as installed"
 SEQ2SEQ = "AutoModelForSeq2SeqLM"
+# Variables that the fresh process keeps: paths, language, and what decides how numbers are computed.
+KEPT_VARIABLES = re.compile(
+    r"PATH|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|TEMP|TMP|SYSTEMROOT|SYSTEMDRIVE|WINDIR|COMSPEC|PATHEXT|(DY)?LD_\w+|VIRTUAL_ENV|"
+    r"CONDA_PREFIX|PROCESSOR_\w+|NUMBER_OF_PROCESSORS|PYTHON\w+|(ATEN|BLIS|CUBLAS|CUDA|CUDNN|DNNL|GOMP|HIP|HSA|KMP|MKL|"
+    r"NCCL|NUMEXPR|NVIDIA|OMP|ONEDNN|OPENBLAS|PYTORCH|ROCR|TORCH|TORCHINDUCTOR|TRITON|VECLIB|XLA)_\w+",
+    re.IGNORECASE,
+)
+SECRET_NAMES = re.compile("TOKEN|KEY|SECRET|PASS|CRED|AUTH|COOKIE|SESSION|PRIVATE", re.IGNORECASE)
 # What `generate(custom_generate=...)` runs; a family's search is in its checkpoints under this name too.
 CUSTOM_GENERATE = "custom_generate/generate.py"
 
@@ -266,7 +275,7 @@ def _run_fresh(job: Mapping[str, Any], folder: Path, timeout: float, found: Veri
     job_file = folder / "job.json"
     job_file.write_text(json.dumps(job), encoding="utf-8")
     environment = {
-        **os.environ,
+        **_environment_without_secrets(folder),
         # The code comes from the folder or from the commit that was shown, never from an older copy or the network.
         "HF_MODULES_CACHE": str(folder / "modules"),
         "HF_HUB_OFFLINE": "1",
@@ -276,7 +285,14 @@ def _run_fresh(job: Mapping[str, Any], folder: Path, timeout: float, found: Veri
     command = [sys.executable, "-P", fresh_process.__file__, str(job_file)]
     try:
         finished = subprocess.run(
-            command, env=environment, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False
+            command,
+            env=environment,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         found.problems.append(f"The fresh process did not finish within {timeout:g} s (`--timeout`).")
@@ -289,6 +305,33 @@ def _run_fresh(job: Mapping[str, Any], folder: Path, timeout: float, found: Veri
     elif finished is not None and not report.get("package_was_hidden"):
         found.problems.append("The package was imported in the process in which it should be hidden.")
     return report
+
+
+def _environment_without_secrets(folder: Path) -> dict[str, str]:
+    """What a process needs to run Python and torch, and no more: trusted code is trusted to compute, not with tokens.
+
+    Home directory and Hugging Face's own are empty ones in `folder`, so that no file of tokens is found by its name;
+    what was downloaded is found in the cache itself.
+    """
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    home = folder / "home"
+    home.mkdir()
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if KEPT_VARIABLES.fullmatch(name) and not SECRET_NAMES.search(name) and "://" not in value
+    }
+    return kept | {
+        "HOME": str(home),
+        "USERPROFILE": str(home),
+        "PYTHONUSERBASE": site.getuserbase(),
+        "HF_HOME": str(home),
+        "HF_TOKEN_PATH": str(home / "no_token"),
+        "HF_HUB_CACHE": HF_HUB_CACHE,
+        "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+    }
 
 
 def _compare(

@@ -343,3 +343,49 @@ def test_an_upstream_encoder_decoder_is_loaded_as_its_user_loads_it(tmp_path):
     found = verify(tmp_path / "bart")
     assert found.ok, found.problems
     assert [result.auto_class for result in found.results] == ["AutoModel", "AutoModelForSeq2SeqLM"]
+
+
+SECRETS = {
+    "HF_TOKEN": "hf_secret_of_the_test_1",
+    "HUGGING_FACE_HUB_TOKEN": "hf_secret_of_the_test_2",
+    "WANDB_API_KEY": "secret_of_the_test_3",
+    "AWS_SECRET_ACCESS_KEY": "secret_of_the_test_4",
+    "AWS_PROFILE": "secret_of_the_test_5",
+    "MY_DATABASE": "postgres://me:secret_of_the_test_6@host/db",
+    "HF_ENDPOINT": "http://me:secret_of_the_test_7@127.0.0.1:1",
+    "OMP_API_KEY": "secret_of_the_test_8",
+    "TORCH_PASSWORD": "secret_of_the_test_9",
+    "PYTHON_PROXY": "https://me:secret_of_the_test_10@host",
+    "SOMETHING": "secret_of_the_test_11",
+}
+
+
+def test_trusted_code_sees_no_secret_of_the_environment(folder, tmp_path, monkeypatch):
+    """Neither as a variable nor as a token file that a variable or the home directory leads to."""
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    home = tmp_path / "home" / ".cache" / "huggingface"
+    home.mkdir(parents=True)
+    for name in ("token", "stored_tokens"):
+        (home / name).write_text("hf_secret_of_the_test_12", encoding="utf-8")
+    (tmp_path / "home" / ".netrc").write_text("machine host login me password secret_of_the_test_13", encoding="utf-8")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HF_HOME", str(home))
+    monkeypatch.setenv("HF_TOKEN_PATH", str(home / "token"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    seen = tmp_path / "seen.json"
+    with open(folder / "modeling_spanbert.py", "a", encoding="utf-8") as file:
+        file.write(
+            "\n\nimport json, os, pathlib, huggingface_hub\n"
+            "names = [*map(os.environ.get, ['HF_HOME', 'HF_TOKEN_PATH']), '~', '~/.cache/huggingface']\n"
+            "places = [pathlib.Path(name).expanduser() for name in names if name]\n"
+            "files = [path for place in places for path in [place, *place.glob('*')] if path.is_file()]\n"
+            "found = [dict(os.environ), huggingface_hub.get_token(), [path.read_text() for path in files]]\n"
+            f"pathlib.Path({str(seen)!r}).write_text(json.dumps(found))\n"
+        )
+    assert verify(folder, trust_remote_code=True).ok
+    text = seen.read_text(encoding="utf-8")
+    assert "secret_of_the_test" not in text
+    environment, token, _ = json.loads(text)
+    assert token is None
+    assert environment["OMP_NUM_THREADS"] == "1"
