@@ -1,8 +1,10 @@
 """Files that others wrote: JSON with errors that name file and line, names that stay inside their folder."""
 
 import json
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from typing import Any
+
+from .models.canonical.files_canonical import check_link, check_shard_index, check_tokenizer_config, path_inside
 
 
 def read_json(path: str | Path) -> dict[str, Any]:
@@ -39,44 +41,4 @@ def read_json(path: str | Path) -> dict[str, Any]:
     return value
 
 
-def path_inside(folder: str | Path, name: Any, what: str) -> Path:
-    """The file of a folder that the folder's own JSON names: never one outside, by `..`, absolutely or by a link.
-
-    Args:
-        folder: of the checkpoint.
-        name: as the JSON spells it.
-        what: names the JSON and its field in the error.
-
-    Returns:
-        The path, which need not exist.
-
-    Raises:
-        ValueError: the name is no relative path, or leads out of the folder.
-
-    Example:
-        >>> path_inside("model", "../other/weights.safetensors", "model.safetensors.index.json")
-        Traceback (most recent call last):
-        ...
-        ValueError: model.safetensors.index.json names '../other/weights.safetensors', which is no file inside its \
-folder. Files of a checkpoint are named relative to it.
-    """
-    root = Path(folder)
-    outside = ValueError(
-        f"{what} names {name!r}, which is no file inside its folder. Files of a checkpoint are named relative to it."
-    )
-    if not isinstance(name, str) or not name.strip() or "\0" in name:
-        raise outside
-    parts = PurePosixPath(name.replace("\\", "/")).parts
-    if ".." in parts or PureWindowsPath(name).is_absolute() or PurePosixPath(name).is_absolute() or ":" in parts[0]:
-        raise outside
-    path = root / name
-    # A Hub snapshot is made of links into the cache's `blobs` beside it: those are the checkpoint's own files.
-    homes = [root.resolve()]
-    if root.resolve().parent.name == "snapshots":
-        homes.append(root.resolve().parent.parent / "blobs")
-    if path.exists() and not any(path.resolve().is_relative_to(home) for home in homes):
-        raise outside
-    return path
-
-
-__all__ = ["path_inside", "read_json"]
+__all__ = ["check_link", "check_shard_index", "check_tokenizer_config", "path_inside", "read_json"]

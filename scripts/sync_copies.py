@@ -40,6 +40,7 @@ COPIES = {
         "weighted_layers": "WeightedLayers",
     },
     "composite": {"k_adapter": "KAdapter", "weighted_layers": "WeightedLayers"},
+    "files": {"ernie_thu": "ErnieThu", "kbert": "KBert", "zen": "Zen"},
     "inputs": {"spanbert": "SpanBert", "ernie_thu": "ErnieThu", "kbert": "KBert", "zen": "Zen"},
     "loading": {
         "spanbert": "SpanBert",
@@ -126,6 +127,22 @@ EXTRACTS = {
         ("CanonicalVocabularyModel", "CanonicalForPreTrainingOutput", "pretraining_losses", "pretraining_sums"),
         "BERT's pre-training: masked tokens and next sentence, their losses, and what the model returns.",
         ("ib_bert",),
+    ),
+    "files": (
+        "files",
+        ("INDEXES", "relative_name", "read_config_file", "check_shard_index"),
+        "Names of files in a checkpoint's JSON: they lead to files inside the checkpoint, and nowhere else.",
+        (
+            "spanbert",
+            "unilm",
+            "mass",
+            "mass_nmt",
+            "nezha",
+            "distilled_bilstm",
+            "ib_bert",
+            "k_adapter",
+            "weighted_layers",
+        ),
     ),
     "flex": (
         "inputs",

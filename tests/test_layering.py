@@ -26,7 +26,7 @@ SHIPPED = [path for path in MODEL_FILES if path.parent.name != "canonical"]
 ALLOWED = {
     "version": set(),
     "resources": set(),
-    "files": set(),
+    "files": {"models"},
     "weights": set(),
     "systems": set(),
     "models": set(),

@@ -8,10 +8,11 @@ was shown; such a checkpoint is refused.
 import ast
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..files import check_link, check_shard_index, check_tokenizer_config, path_inside
 from .export import families, full_auto_map
 
 # Files in which transformers looks for classes and their options.
@@ -49,6 +50,7 @@ def static_problems(folder: Path, config: Mapping[str, Any]) -> list[str]:
     problems = []
     if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
         problems.append(f"{folder.name} has no weights: neither a .safetensors nor a .bin file.")
+    problems += _path_problems(folder, config)
     problems += _reference_problems(folder)
     auto_map = config.get("auto_map") or {}
     family = config.get("model_type")
@@ -118,6 +120,28 @@ def _files(folder: Path) -> Iterator[tuple[str, Any]]:
                 yield path.name, json.loads(path.read_text(encoding="utf-8"))
             except ValueError:
                 continue
+
+
+def _path_problems(folder: Path, config: Mapping[str, Any]) -> list[str]:
+    """Files outside the folder, that its JSON names or that its links lead to."""
+    problems = []
+
+    def note(check: Callable[..., Any], *arguments: Any) -> None:
+        try:
+            check(*arguments)
+        except ValueError as error:
+            problems.append(str(error))
+
+    note(check_shard_index, folder)
+    note(check_tokenizer_config, folder, ["kg"])
+    note(check_tokenizer_config, folder, ["ngrams"], False)
+    source = config.get("entity_embeddings_source")
+    if isinstance(source, Mapping) and "path" in source:
+        note(path_inside, folder, source["path"], "`entity_embeddings_source` of config.json")
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink():
+            note(check_link, folder, path, folder.name)
+    return problems
 
 
 def _reference_problems(folder: Path) -> list[str]:

@@ -73,7 +73,7 @@ def read_keyed_vectors(path: Path, max_words: int | None = None) -> tuple[list[s
         FileNotFoundError: the file, or its array beside it, is missing.
         ValueError: it is damaged, is no such file, or names anything but vectors.
     """
-    with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+    with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
         try:
             content = dict(_Reader(file).load().state)
             words = next(content[name] for name in WORDS if name in content)[:max_words]

@@ -15,10 +15,16 @@ from torch import nn
 from transformers.utils import logging
 
 from .entity_table_ernie_thu import EntityTable
+from .files_ernie_thu import path_inside, relative_name
 from .heads_ernie_thu import values_can_be_read
 
 logger = logging.get_logger(__name__)
 
+# Weights, and what a processor or another tokenizer saves, in safetensors files too.
+_OWN_FILES = re.compile(
+    r"(adapter_)?model([-.].*)?\.safetensors|(entity_vocab|entity_linker|knowledge_graph)\.safetensors", re.IGNORECASE
+)
+_SOURCE = "`entity_embeddings_source` (pass a table from elsewhere to `set_entity_table`)"
 SOURCE_FIELDS = ("path", "repo_id", "repo_type", "filename", "revision", "sha256", "num_rows", "dim")
 
 
@@ -28,8 +34,8 @@ def look_up(table: Any, entity_ids: torch.Tensor) -> torch.Tensor:
     return table.lookup(entity_ids)
 
 
-def path_inside(source: Mapping[str, Any]) -> PurePosixPath:
-    """The path of a table that is a file of the checkpoint.
+def table_name(source: Mapping[str, Any]) -> PurePosixPath:
+    """The name of a table that is a file of the checkpoint.
 
     Args:
         source: `config.entity_embeddings_source` with `path`.
@@ -38,15 +44,15 @@ def path_inside(source: Mapping[str, Any]) -> PurePosixPath:
         The path, relative to the checkpoint's folder.
 
     Raises:
-        ValueError: the path leaves the checkpoint.
+        ValueError: the path leaves the checkpoint, or is one of the names that a checkpoint has for other files.
     """
-    path = PurePosixPath(source["path"])
-    if path.is_absolute() or ".." in path.parts or "\\" in source["path"] or ":" in source["path"]:
+    name = relative_name(source["path"], _SOURCE)
+    if name.suffix.lower() != ".safetensors" or _OWN_FILES.fullmatch(name.name):
         raise ValueError(
-            f"`entity_embeddings_source` must name a file inside the checkpoint, got the path {source['path']!r}. "
-            "Open a table elsewhere with `EntityTable.from_file` and pass it to `set_entity_table`."
+            "`entity_embeddings_source` must name a .safetensors file of its own, such as entity_table.safetensors: "
+            f"saving writes the table there, got {source['path']!r}, where other files of a checkpoint are."
         )
-    return path
+    return name
 
 
 def source_file(source: Mapping[str, Any], checkpoint: str, commit: str | None, allow_external: bool) -> Path:
@@ -73,17 +79,17 @@ def source_file(source: Mapping[str, Any], checkpoint: str, commit: str | None, 
             f"`revision` and `sha256` (of another repository), got {dict(source)}."
         )
     if "path" in source:
-        path = path_inside(source)
+        name = table_name(source)
         if not checkpoint:
             raise ValueError(
                 f"`entity_embeddings_source` names {source['path']!r} inside the checkpoint, and this model was not "
                 "loaded from one. Open the table with `EntityTable.from_file` and pass it to `set_entity_table`."
             )
         if Path(checkpoint).is_dir() or not re.fullmatch(r"[\w-][\w.-]*(/[\w.-]+)?", checkpoint):
-            return Path(checkpoint) / path
+            return path_inside(checkpoint, str(name), _SOURCE)
         from huggingface_hub import hf_hub_download
 
-        return Path(hf_hub_download(checkpoint, str(path), revision=commit))
+        return Path(hf_hub_download(checkpoint, str(name), revision=commit))
     lacking = [name for name in ("filename", "revision", "sha256") if not source.get(name)]
     if lacking:
         raise ValueError(
@@ -128,9 +134,12 @@ class ErnieThuKnowledge:
 
         Raises:
             TypeError: it is no table.
-            ValueError: its vectors are not `entity_hidden_size` wide.
+            ValueError: its vectors are not `entity_hidden_size` wide, or `source` names a path outside the checkpoint
+                or that of another of its files.
         """
         base = self.base_model
+        if source is not None and "path" in source:
+            table_name(source)
         if table is not None:
             if not (hasattr(table, "dim") and hasattr(table, "lookup")):
                 raise TypeError(
@@ -203,7 +212,7 @@ class ErnieThuKnowledge:
         if source is None or "path" not in source:
             super().save_pretrained(save_directory, push_to_hub=push_to_hub, **options)
             return
-        target = Path(save_directory) / path_inside(source)
+        target = Path(save_directory) / table_name(source)
         used = self.base_model._entity_table
         if isinstance(used, EntityTable) and used.sha256 != source.get("sha256"):
             self._note_table(entity_embeddings_source={**source, **used.describe()})

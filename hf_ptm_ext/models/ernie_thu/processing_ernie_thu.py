@@ -20,6 +20,7 @@ from .alignment_ernie_thu import ALIGNMENTS
 from .annotations_ernie_thu import EntityAnnotation
 from .call_ernie_thu import ProcessorCall, check_choice
 from .entity_vocab_ernie_thu import POLICIES, EntityVocabulary
+from .files_ernie_thu import check_tokenizer_config, path_inside
 from .linker_ernie_thu import DictionaryLinker
 
 logger = logging.get_logger(__name__)
@@ -119,15 +120,22 @@ class ErnieThuProcessor(ProcessorMixin):
 
         Returns:
             The processor.
+
+        Raises:
+            ValueError: tokenizer_config.json names a file outside the checkpoint, or a file is a link out of it.
         """
         own = {name: kwargs.pop(name) for name in ("entity_vocab", "linker", *_OPTIONS) if name in kwargs}
         hub = {name: kwargs[name] for name in _HUB_OPTIONS if kwargs.get(name) is not None}
+        folder = Path(pretrained_model_name_or_path, hub.get("subfolder", ""))
+        check_tokenizer_config(folder)
         saved, _ = cls.get_processor_dict(pretrained_model_name_or_path, **hub)
         tokenizer = AutoTokenizer.from_pretrained(pretrained_model_name_or_path, **kwargs)
         options = {name: saved[name] for name in _OPTIONS if name in saved}
         readers = {"entity_vocab": (VOCABULARY_FILE, EntityVocabulary), "linker": (LINKER_FILE, DictionaryLinker)}
         for name, (file, reader) in readers.items():
             if saved.get(f"{name}_file") and name not in own:
+                if folder.is_dir():
+                    path_inside(folder, file, "The processor")
                 options[name] = reader.from_file(cached_file(pretrained_model_name_or_path, file, **hub))
         return cls(tokenizer, **{**options, **own})
 

@@ -39,6 +39,7 @@ from .batch_kbert import (
 )
 from .encoding_kbert import KBertEncoding
 from .explanation_kbert import sentence_tree
+from .files_kbert import tokenizer_files
 from .knowledge_graph_kbert import KNOWLEDGE_GRAPH_FILE, KnowledgeGraph
 from .lexicon_kbert import BranchStore, Lexicon, LookupOptions, WorkedOut, frozen_predicates
 from .options_kbert import (
@@ -194,6 +195,14 @@ class KBertTokenizer(KBertRestoring, BertTokenizer):
                 "with a tokenizer.json or a vocab.txt, or a repository of the Hub that has one and is within reach."
             )
         return tokenizer
+
+    @classmethod
+    def _from_pretrained(  # type: ignore[override]
+        cls, resolved_vocab_files: dict[str, Any], source: Any, configuration: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        found = tokenizer_files(source, resolved_vocab_files, kwargs, ["kg"])
+        kwargs |= {name: as_graph(paths) for name, paths in found.items()}
+        return super()._from_pretrained(resolved_vocab_files, source, configuration, *args, **kwargs)
 
     def _add_tokens(self, new_tokens: Any, special_tokens: bool = False) -> int:
         self._caches = WorkedOut()  # ids of characters and branches are those of the vocabulary before

@@ -2,14 +2,18 @@
 """Loading and saving shared by a family's models: older key names, refusal of foreign files, complete checkpoints."""
 
 import logging
+import os
 import pickle
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 from transformers.utils import logging as transformers_logging
+
+from .files_mass import check_shard_index
 
 logger = transformers_logging.get_logger(__name__)
 
@@ -93,8 +97,11 @@ class MassLoading:
             The model or, with `output_loading_info=True`, the model and the loading information.
 
         Raises:
-            ValueError: the file has none of the encoder's weights, but others; or it is damaged or no weights file.
+            ValueError: the file has none of the encoder's weights, but others; or it is damaged or no weights file; or
+                an index of shards names files outside the folder.
         """
+        if isinstance(pretrained_model_name_or_path, str | os.PathLike):
+            check_shard_index(Path(pretrained_model_name_or_path, kwargs.get("subfolder") or ""))
         wants_info = kwargs.pop("output_loading_info", False)
         key_mapping = {**cls._legacy_keys, **(kwargs.pop("key_mapping", None) or {})}
         with naming_damaged_weights(pretrained_model_name_or_path), without_tying_complaints(cls._prediction_heads):

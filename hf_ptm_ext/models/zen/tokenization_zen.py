@@ -19,6 +19,7 @@ from typing import Any
 from transformers import BatchEncoding, BertTokenizer
 from transformers.utils import to_py_obj
 
+from .files_zen import tokenizer_files
 from .lexicon_zen import (
     LEXICON_FILE,
     NgramIndex,
@@ -138,6 +139,14 @@ class ZenTokenizer(BertTokenizer):
                 "with a tokenizer.json or a vocab.txt, or a repository of the Hub that has one and is within reach."
             )
         return tokenizer
+
+    @classmethod
+    def _from_pretrained(  # type: ignore[override]
+        cls, resolved_vocab_files: dict[str, Any], source: Any, configuration: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        found = tokenizer_files(source, resolved_vocab_files, kwargs, ["ngrams"], lists=False)
+        kwargs |= {name: path for name, (path,) in found.items()}
+        return super()._from_pretrained(resolved_vocab_files, source, configuration, *args, **kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the index, which is made again where it is needed."""
