@@ -16,6 +16,7 @@ from .distill_models import Pair, costs
 from .finetune_arguments import TaskDataArguments
 from .finetune_rows import Rows
 from .finetune_tasks import read_splits
+from .loading import check_positions
 from .masked_lm_task import MaskedLMTask, read_texts
 from .runs import configure_logging, in_its_folder, write_json
 from .seeded_runs import (
@@ -70,6 +71,11 @@ def distill(
     Raises:
         ValueError: data, teacher and stages do not fit each other, or the output folder has files.
     """
+    source = {"revision": student_args.teacher_revision, "trust_remote_code": student_args.trust_remote_code}
+    for name in student_args.teacher_name_or_path:
+        check_positions(name, data_args.max_seq_length, argument="teacher_name_or_path", **source)
+    if student_args.student_name_or_path is not None:
+        check_positions(student_args.student_name_or_path, data_args.max_seq_length, argument="student_name_or_path")
     reader = read_texts if data_args.task == MaskedLMTask.name else read_splits
     examples, task = reader(data_args)
     check_card_fields(data_args.language, student_args.license or "unknown", pipeline_tag=task.pipeline_tag)

@@ -46,7 +46,9 @@ class Pair:
 
     def _teacher(self, name: str) -> Any:
         head = getattr(transformers, f"AutoModelFor{self.task.head}")
-        model = load_model(head, name, argument="teacher_name_or_path", new_head=False, **self.source)
+        model = load_model(
+            head, name, argument="teacher_name_or_path", new_head=False, tokenizer=self.tokenizer, **self.source
+        )
         if self.task.labels:
             self._check_labels(name, model.config)
         return model.eval()
@@ -73,7 +75,7 @@ class Pair:
             theirs = own_classes(AutoConfig.from_pretrained(name))
             options = {"num_labels": len(labels), "labels": labels, "theirs": theirs} if labels else {}
             head = getattr(transformers, f"AutoModelFor{self.task.head}")
-            model = load_model(head, name, argument="student_name_or_path", **options)
+            model = load_model(head, name, argument="student_name_or_path", tokenizer=self.tokenizer, **options)
         elif args.student_class == BILSTM:
             model = self._bilstm()
         else:

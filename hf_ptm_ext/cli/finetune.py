@@ -18,6 +18,7 @@ from .finetune_arguments import (
 from .finetune_models import WITH, Encoder, knowledge_found
 from .finetune_rows import Rows
 from .finetune_tasks import read_splits
+from .loading import check_positions
 from .runs import configure_logging, in_its_folder
 from .seeded_runs import (
     SeededJob,
@@ -71,6 +72,12 @@ def finetune(
         ValueError: data, model and knowledge do not fit each other, or the output folder has files.
     """
     check_names(model_args)
+    check_positions(
+        model_args.model_name_or_path,
+        data_args.max_seq_length,
+        revision=model_args.model_revision,
+        trust_remote_code=model_args.trust_remote_code,
+    )
     examples, task = read_splits(data_args)
     check_card_fields(data_args.language, model_args.license or "unknown", pipeline_tag=task.pipeline_tag)
     configure_logging(training_args)

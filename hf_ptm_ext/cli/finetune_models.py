@@ -104,7 +104,15 @@ class Encoder:
             set_labels(config, self.task.labels)
         else:
             config.num_labels = 2  # start and end of an answer
-        return load_model(cls, self.name, config=config, labels=self.task.labels, theirs=self.classes, **options)
+        return load_model(
+            cls,
+            self.name,
+            config=config,
+            labels=self.task.labels,
+            theirs=self.classes,
+            tokenizer=self.tokenizer,
+            **options,
+        )
 
 
 def knowledge_found(rows: Sequence[dict[str, Any]]) -> dict[str, float]:

@@ -18,7 +18,7 @@ from ..trainers import ResumableTrainer
 from .checkpoint_names import check_names, load_tokenizer
 from .knowledge_arguments import FinetuningArguments, KnowledgeDataArguments, KnowledgeModelArguments
 from .knowledge_tasks import TASKS, add_markers, annotations
-from .loading import load_model, own_classes, set_labels, with_order_of
+from .loading import check_positions, load_model, own_classes, set_labels, with_order_of
 from .runs import configure_logging, in_its_folder
 from .seeded_runs import SeededJob, print_results, run_seeds, summary, write_results
 from .signature import digest_of, signature_of
@@ -50,6 +50,12 @@ def finetune(
     """
     check_card_fields(data_args.language, model_args.license or "unknown", pipeline_tag="text-classification")
     check_names(model_args)
+    check_positions(
+        model_args.model_name_or_path,
+        data_args.max_seq_length,
+        revision=model_args.model_revision,
+        trust_remote_code=model_args.trust_remote_code,
+    )
     configure_logging(training_args)
     examples, task = read_examples(task_name, data_args)
     task = with_order_of(task, checkpoint_config(model_args))
@@ -163,6 +169,7 @@ def build_trainer(
         )
     cls = task.head_class(config.model_type)
     options = {} if cls.__name__.startswith("ErnieThu") else {"trust_remote_code": model_args.trust_remote_code}
+    tokenizer = load_tokenizer(model_args)
     model = load_model(
         cls,
         model_args.model_name_or_path,
@@ -170,9 +177,9 @@ def build_trainer(
         revision=model_args.model_revision,
         labels=task.labels,
         theirs=theirs,
+        tokenizer=tokenizer,
         **options,
     )
-    tokenizer = load_tokenizer(model_args)
     add_markers(task.symbols, getattr(tokenizer, "tokenizer", tokenizer), model)
     processor = tokenizer
     if config.model_type == "ernie_thu":

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers import AutoConfig, AutoModel
 
 from ..models.canonical.loading_canonical import naming_damaged_weights
 from ..weights import not_finite
@@ -16,6 +17,7 @@ from ..weights import not_finite
 logger = logging.getLogger(__name__)
 
 NAMED = 3  # weights that a message names
+POSITIONS = ("position_embeddings", "embed_positions", "wpe")
 GENERIC = re.compile(r"LABEL_\d+")
 
 
@@ -27,6 +29,7 @@ def load_model(
     new_head: bool = True,
     labels: Sequence[str] = (),
     theirs: Sequence[str] | None = None,
+    tokenizer: Any = None,
     **options: Any,
 ) -> Any:
     """Load a checkpoint in single precision, and refuse one that would leave weights of the encoder at random.
@@ -41,6 +44,7 @@ def load_model(
         new_head: whether the head may be new.
         labels: classes of the task, in order; none for a task without.
         theirs: `own_classes` of the checkpoint.
+        tokenizer: what it is trained with; tokens that were added to it get embeddings.
         options: of `from_pretrained`.
 
     Returns:
@@ -94,7 +98,59 @@ def load_model(
         settle_head(model, labels, theirs, where)
     elif labels and head & set(mismatched):
         _say_anew(where, f"for {mismatched[min(mismatched)][0][0]} classes", labels)
+    if tokenizer is not None:
+        fit_embeddings(model, tokenizer, where)
     return model
+
+
+def fit_embeddings(model: Any, tokenizer: Any, where: str) -> None:
+    """Give added tokens embeddings of their own, aloud.
+
+    Args:
+        model: any.
+        tokenizer: its tokenizer, or a processor around it.
+        where: names the checkpoint in messages.
+
+    Raises:
+        ValueError: the vocabulary itself is larger, so it belongs to another model.
+    """
+    tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
+    tokens, rows = len(tokenizer), model.get_input_embeddings().weight.shape[0]
+    if tokenizer.vocab_size > rows:
+        raise ValueError(
+            f"The tokenizer has {tokenizer.vocab_size} tokens and {where} has {rows} embeddings, so they are not of "
+            "one checkpoint. Name the model's own tokenizer."
+        )
+    if tokens > rows:
+        logger.warning("%s has %d embeddings and its tokenizer %d tokens: new ones are made.", where, rows, tokens)
+        model.resize_token_embeddings(tokens)
+
+
+def check_positions(name: str, length: int, *, argument: str = "model_name_or_path", **source: Any) -> None:
+    """Refuse rows that are longer than a checkpoint's table of positions, before any are read.
+
+    Args:
+        name: folder or Hub id.
+        length: most tokens of a row, `max_seq_length`.
+        argument: that named the checkpoint.
+        source: `revision` and `trust_remote_code`.
+
+    Raises:
+        ValueError: the rows are too long.
+    """
+    config = AutoConfig.from_pretrained(name, **source)
+    trusted = {"trust_remote_code": source["trust_remote_code"]} if "trust_remote_code" in source else {}
+    with torch.device("meta"):
+        skeleton = AutoModel.from_config(config, **trusted)
+    for path, part in skeleton.named_modules():
+        if isinstance(part, nn.Embedding) and path.rpartition(".")[2] in POSITIONS:
+            # RoBERTa counts from behind the padding, BART has an offset.
+            first = part.padding_idx + 1 if part.padding_idx is not None else getattr(part, "offset", 0)
+            if length > part.num_embeddings - first:
+                raise ValueError(
+                    f"`max_seq_length` = {length} must not exceed the {part.num_embeddings - first} positions of "
+                    f"`{argument}` = {name}. Lower it, or name a model with more."
+                )
 
 
 def _named(names: Sequence[str]) -> str:
@@ -219,4 +275,4 @@ def set_labels(config: Any, labels: Sequence[str]) -> None:
     config.problem_type = "single_label_classification"
 
 
-__all__ = ["in_order", "load_model", "own_classes", "set_labels", "with_order_of"]
+__all__ = ["check_positions", "in_order", "load_model", "own_classes", "set_labels", "with_order_of"]

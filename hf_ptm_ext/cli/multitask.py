@@ -21,7 +21,7 @@ from .finetune_models import Encoder
 from .finetune_questions import SpanLabels
 from .finetune_rows import Rows
 from .finetune_tasks import read_splits
-from .loading import load_model
+from .loading import check_positions, load_model
 from .multitask_arguments import SAN, MultitaskArguments, TaskOptions, Tasks, TasksArguments, parse
 from .runs import configure_logging, in_its_folder, write_json, written_aside
 from .seeded_runs import (
@@ -126,7 +126,7 @@ class OneOfSeveral:
             ValueError: `dropout` is set for a head that has none.
         """
         if self.options.head == SAN:
-            encoder = load_model(AutoModel, self.encoder.name, **self.encoder.source)
+            encoder = load_model(AutoModel, self.encoder.name, tokenizer=self.encoder.tokenizer, **self.encoder.source)
             dropout = {} if self.options.dropout is None else {"dropout": self.options.dropout}
             return StochasticAnswerClassifier(encoder, len(self.task.labels), **dropout)
         model = self.encoder.model()
@@ -257,6 +257,12 @@ def multitask(
         ValueError: data and model do not fit each other, or the output folder has files.
     """
     check_names(model_args)
+    check_positions(
+        model_args.model_name_or_path,
+        max(data.max_seq_length for data, _ in tasks.values()),
+        revision=model_args.model_revision,
+        trust_remote_code=model_args.trust_remote_code,
+    )
     members = {name: OneOfSeveral(name, data, options, model_args) for name, (data, options) in tasks.items()}
     for member in members.values():
         check_card_fields(

@@ -16,6 +16,7 @@ from ..trainers import PreTrainingTrainer
 from ..trainers.plots import plot_loss_curve
 from . import pretrain_denoising as denoising
 from .checkpoint_names import check_names, load_tokenizer
+from .loading import check_positions
 from .pretrain_arguments import (
     DENOISING,
     LABEL_TERMS,
@@ -108,6 +109,9 @@ def pretrain(
     """
     check_card_fields(*card_fields(model_args, data_args, objective_args))
     check_names(model_args)
+    if model_args.model_name_or_path is not None and objective_args.objective not in DENOISING:
+        source = {"revision": model_args.model_revision, "trust_remote_code": model_args.trust_remote_code}
+        check_positions(model_args.model_name_or_path, data_args.max_seq_length, **source)
     checkpoint = choose_checkpoint(training_args)
     configure_logging(training_args)
     signature = signature_of(model_args, data_args, objective_args, training_args)

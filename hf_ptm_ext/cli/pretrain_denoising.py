@@ -71,9 +71,9 @@ def build_model(model: ModelArguments, data: DataArguments, objective: Objective
         config = AutoConfig.from_pretrained(model.model_name_or_path, **source)
         check_architecture(config, objective.objective)
         overrides = checkpoint_overrides(model, config)
-        built = load_model(auto_class, model.model_name_or_path, **source, **attention, **overrides)
-        if len(tokenizer) > built.get_input_embeddings().weight.shape[0]:
-            built.resize_token_embeddings(len(tokenizer))
+        built = load_model(
+            auto_class, model.model_name_or_path, tokenizer=tokenizer, **source, **attention, **overrides
+        )
     else:
         built = auto_class.from_config(new_config(model, data, objective, tokenizer), **attention)
     check_inputs(built, objective)

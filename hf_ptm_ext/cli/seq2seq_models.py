@@ -34,12 +34,6 @@ def build_model(model: Seq2SeqModelArguments, data: Seq2SeqDataArguments, tokeni
     else:
         config = new_config(model, data, tokenizer)
         built = AutoModelForSeq2SeqLM.from_config(config, **attention(model))
-    rows = built.get_input_embeddings().weight.shape[0]
-    if len(tokenizer) > rows:
-        raise ValueError(
-            f"The tokenizer has {len(tokenizer)} tokens and the model {rows} embeddings, so they are not of one "
-            "checkpoint. Name the model's own with `tokenizer_name`."
-        )
     check_lengths(built.config, data)
     return built
 
@@ -82,6 +76,7 @@ def trained_model(model: Seq2SeqModelArguments, tokenizer: Any) -> Any:
         model.model_name_or_path,
         **source,
         **attention(model),
+        tokenizer=tokenizer,
         **special_tokens(model_type or "", tokenizer),
         **checkpoint_overrides(model, config),
     )

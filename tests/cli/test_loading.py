@@ -6,7 +6,7 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import BertConfig, BertForMaskedLM
+from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, RobertaConfig, RobertaModel
 
 from hf_ptm_ext.cli import main
 from hf_ptm_ext.cli.loading import in_order
@@ -246,3 +246,34 @@ def test_a_field_that_weights_do_not_follow_from_is_overridden(polar, tmp_path):
     assert main([*words("pretrain", polar / "bert", polar, tmp_path / "out"), *overrides]) == 0
     config = json.loads((tmp_path / "out" / "config.json").read_text(encoding="utf-8"))
     assert config["hidden_dropout_prob"] == 0.25
+
+
+# ---- more tokens than positions or embeddings ----
+
+
+@pytest.mark.parametrize("job", [*JOBS, "roberta"])
+def test_positions_are_checked_before_anything_is_read(polar, tmp_path, capfd, job):
+    model = polar / ("bert" if job == "pretrain" else "classification")
+    if job == "roberta":  # counts its positions from behind the padding
+        model = tmp_path / "roberta"
+        RobertaModel(RobertaConfig(vocab_size=40, max_position_embeddings=34, **SHAPE)).save_pretrained(model)
+    line = words("finetune" if job == "roberta" else job, model, polar, tmp_path / "out")
+    line[line.index("--max_seq_length") + 1] = "33"
+    line = [word.replace(str(polar / "rows.tsv"), "nowhere.tsv") for word in line]
+    assert main(line) == 2
+    said = capfd.readouterr().err.strip().splitlines()[-1]
+    assert "`max_seq_length`" in said
+    assert "32" in said
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_added_tokens_get_embeddings_and_both_numbers_are_told(polar, tmp_path, caplog, job):
+    model = tmp_path / "model"
+    shutil.copytree(polar / ("bert" if job == "pretrain" else "classification"), model)
+    shutil.rmtree(model / "_runs", ignore_errors=True)
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    rows = load_file(model / "model.safetensors")["bert.embeddings.word_embeddings.weight"].shape[0]
+    tokenizer.add_tokens(["fine", "zebra"] if "fine" not in tokenizer.get_vocab() else ["lamp", "zebra"])
+    tokenizer.save_pretrained(model)
+    assert main(words(job, model, polar, tmp_path / "out")) == 0
+    assert f"has {rows} embeddings and its tokenizer {rows + 2} tokens" in caplog.text
