@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import torch
 
+from tests.tolerance import assert_agrees
+
 LENGTHS = (9, 6, 4)  # real tokens of the rows of every batch
 CHOICES = 3
 # Checks of a head in which its encoder decides.
@@ -267,18 +269,16 @@ def prediction(head: Head, outputs: Any) -> torch.Tensor:
 
 
 def assert_same_outputs(first: Any, second: Any, tolerance: float = 1e-6) -> None:
-    """All tensors of two model outputs are equal within an absolute tolerance, and the fields are the same."""
+    """All tensors of two model outputs agree within a tolerance, and the fields are the same."""
     assert list(first.keys()) == list(second.keys())
     for name in first:
         assert_same(first[name], second[name], tolerance, name)
 
 
 def assert_same(first: Any, second: Any, tolerance: float = 1e-6, name: str = "") -> None:
-    """Two tensors, or tuples of tensors, are equal within an absolute tolerance."""
+    """Two tensors, or tuples of tensors, agree within a tolerance."""
     if torch.is_tensor(first):
-        torch.testing.assert_close(
-            first.float(), second.float(), atol=tolerance, rtol=0, msg=lambda text: f"{name}: {text}"
-        )
+        assert_agrees(first.float(), second.float(), tolerance, name=name)
     else:
         assert len(first) == len(second), name
         for number, (left, right) in enumerate(zip(first, second, strict=True)):

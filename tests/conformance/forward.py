@@ -6,6 +6,8 @@ import pickle
 import pytest
 import torch
 
+from tests.tolerance import assert_agrees
+
 from .family import LENGTHS, FamilyCase, Head, assert_same, assert_same_outputs, at_real_tokens, prediction
 
 
@@ -85,7 +87,7 @@ class ForwardChecks(FamilyCase):
             (rows[0], model.config.num_attention_heads, rows[1], rows[1])
         ] * layers
         for weights in outputs.attentions:
-            torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]), atol=1e-5, rtol=0)
+            assert_agrees(weights.sum(-1), torch.ones(weights.shape[:-1]), 1e-5)
         for name in head.outputs:
             assert_same(outputs[name], plain[name], 1e-6, name)
 

@@ -36,6 +36,7 @@ from hf_ptm_ext.conversion.kbert import (
 )
 from hf_ptm_ext.hub.model_card import validate_model_card
 from tests.models.kbert.test_visibility import randomise
+from tests.tolerance import assert_agrees
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
 UER = {"emb_size": 16, "hidden_size": 16, "feedforward_size": 32, "heads_num": 2, "layers_num": 2, "dropout": 0.1}
@@ -110,8 +111,8 @@ def test_a_uer_file_is_the_bert_that_it_was_renamed_from(bert, layout):
     model.load_state_dict(state, strict=True)
     with torch.no_grad():
         expected, got = bert(IDS), model(IDS)
-    torch.testing.assert_close(got.prediction_logits, expected.prediction_logits, atol=1e-5, rtol=0)
-    torch.testing.assert_close(got.seq_relationship_logits, expected.seq_relationship_logits, atol=1e-5, rtol=0)
+    assert_agrees(got.prediction_logits, expected.prediction_logits, 1e-5)
+    assert_agrees(got.seq_relationship_logits, expected.seq_relationship_logits, 1e-5)
     reverted = revert_state_dict(state, config, layout=layout, fold_layer_norm=False)
     assert reverted.keys() == file.keys()
     assert all(torch.equal(reverted[name], value) for name, value in file.items())
@@ -171,14 +172,14 @@ def test_older_forms_of_bert_files_load(bert, form, tmp_path):
     report = model.load_state_dict(converted, strict=False)
     assert {name.split(".")[0] for name in report.missing_keys} <= ({"cls"} if form == "encoder only" else set())
     with torch.no_grad():
-        torch.testing.assert_close(model.bert(IDS).last_hidden_state, expected, atol=1e-6, rtol=0)
+        assert_agrees(model.bert(IDS).last_hidden_state, expected, 1e-6)
 
     torch.save(state, tmp_path / "pytorch_model.bin")
     BertConfig(**BERT).save_pretrained(tmp_path)
     loaded, info = KBertForPreTraining.from_pretrained(tmp_path, output_loading_info=True)
     assert {name.split(".")[0] for name in info["missing_keys"]} == ({"cls"} if form == "encoder only" else set())
     with torch.no_grad():
-        torch.testing.assert_close(loaded.bert(IDS).last_hidden_state, expected, atol=1e-6, rtol=0)
+        assert_agrees(loaded.bert(IDS).last_hidden_state, expected, 1e-6)
 
 
 def test_a_parameter_that_is_called_gamma_keeps_its_name(bert):
@@ -214,7 +215,7 @@ def test_folding_gives_the_same_function(golden):
         model.load_state_dict(convert_state_dict(state, config, fold_layer_norm=fold), strict=True)
         with torch.no_grad():
             outputs[name] = model(ids).prediction_logits
-    torch.testing.assert_close(outputs["folded"], outputs["uer"], atol=5e-5, rtol=0)
+    assert_agrees(outputs["folded"], outputs["uer"], 5e-5)
     assert (outputs["renamed"] - outputs["uer"]).abs().max() > 1e-2
 
 
@@ -226,10 +227,10 @@ def test_folding_scales_every_layer_norm_and_nothing_else(bert):
     assert len(norms) == 2 + 2 * 2
     for name, value in plain.items():
         expected = value * math.sqrt(15 / 16) if name in norms else value
-        torch.testing.assert_close(folded[name], expected, atol=1e-6, rtol=0)
+        assert_agrees(folded[name], expected, 1e-6)
     back = revert_state_dict(folded, config)
     for name, value in file.items():
-        torch.testing.assert_close(back[name], value, atol=1e-6, rtol=0)
+        assert_agrees(back[name], value, 1e-6)
 
 
 def test_a_file_that_uers_own_converter_renamed_can_be_folded(bert):
@@ -439,7 +440,7 @@ def test_parity_is_kept_on_request(source, tmp_path):
     assert not ours.config.reference_padding
     with torch.no_grad():
         expected = parity(IDS).logits
-        torch.testing.assert_close(ours(IDS).logits, expected, atol=2e-4, rtol=0)
+        assert_agrees(ours(IDS).logits, expected, 2e-4)
         assert (renamed(IDS).logits - expected).abs().max() > 1e-3
 
 
@@ -451,7 +452,7 @@ def test_back_to_the_original_by_command(source, tmp_path):
     reverted = torch.load(back / "model.pt", weights_only=True)
     assert reverted.keys() == original.keys()
     for name, value in original.items():
-        torch.testing.assert_close(reverted[name], value, atol=1e-6, rtol=0)
+        assert_agrees(reverted[name], value, 1e-6)
     assert json.loads((back / "config.json").read_text(encoding="utf-8"))["layers_num"] == 2
 
 
@@ -462,7 +463,7 @@ def test_a_bert_folder_becomes_a_k_bert_with_equal_outputs(bert, tmp_path, capsy
     model = KBertForPreTraining.from_pretrained(tmp_path / "kbert")
     with torch.no_grad():
         expected = BertModel.from_pretrained(tmp_path / "bert")(IDS).last_hidden_state
-        torch.testing.assert_close(model.bert(IDS).last_hidden_state, expected, atol=1e-6, rtol=0)
+        assert_agrees(model.bert(IDS).last_hidden_state, expected, 1e-6)
 
 
 def test_options_of_this_family_are_refused_for_others(source, tmp_path, capsys):

@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 
 from hf_ptm_ext import SpanBertForPreTraining, SpanBertModel
 from hf_ptm_ext.conversion.spanbert import convert_config, convert_state_dict, revert_state_dict
+from tests.tolerance import assert_agrees
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
 
@@ -58,20 +59,23 @@ def output(golden, original):
 
 
 @pytest.mark.parametrize("layer", [1, 2])
+@pytest.mark.golden
 def test_hidden_states_are_the_references_at_every_position(golden, output, layer):
-    torch.testing.assert_close(output.hidden_states[layer], golden[1][f"out.hidden.{layer}"], atol=2e-5, rtol=1e-4)
+    assert_agrees(output.hidden_states[layer], golden[1][f"out.hidden.{layer}"], 2e-5)
 
 
+@pytest.mark.golden
 def test_logits_are_the_references(golden, output):
-    torch.testing.assert_close(output.prediction_logits, golden[1]["out.mlm_logits"], atol=5e-5, rtol=1e-4)
-    torch.testing.assert_close(output.boundary_logits.flatten(0, 1), golden[1]["out.sbo_logits"], atol=5e-5, rtol=1e-4)
+    assert_agrees(output.prediction_logits, golden[1]["out.mlm_logits"], 5e-5)
+    assert_agrees(output.boundary_logits.flatten(0, 1), golden[1]["out.sbo_logits"], 5e-5)
 
 
+@pytest.mark.golden
 def test_losses_are_the_references(golden, output):
     scalars = golden[0]["scalars"]
-    assert output.mlm_loss.item() == pytest.approx(scalars["lm_loss"] / scalars["ntokens"], abs=1e-5)
-    assert output.sbo_loss.item() == pytest.approx(scalars["pair_loss"] / scalars["npairs"], abs=1e-5)
-    assert output.loss.item() == pytest.approx(scalars["loss"], abs=1e-5)
+    assert_agrees(output.mlm_loss, scalars["lm_loss"] / scalars["ntokens"], 1e-5)
+    assert_agrees(output.sbo_loss, scalars["pair_loss"] / scalars["npairs"], 1e-5)
+    assert_agrees(output.loss, scalars["loss"], 1e-5)
 
 
 def test_reverting_gives_back_the_file(original, config):
@@ -138,6 +142,7 @@ def with_next_sentence_head(original):
 
 
 class TestNextSentenceVariant:
+    @pytest.mark.golden
     def test_pooler_and_head_are_converted_and_reverted(self, golden, original):
         config = convert_config(golden[0]["config"] | {"no_nsp": False})
         original = with_next_sentence_head(original)
@@ -150,7 +155,7 @@ class TestNextSentenceVariant:
         logits = (
             pooled @ original["decoder.cls.seq_relationship.weight"].T + original["decoder.cls.seq_relationship.bias"]
         )
-        torch.testing.assert_close(output.seq_relationship_logits, logits, atol=5e-5, rtol=1e-4)
+        assert_agrees(output.seq_relationship_logits, logits, 5e-5)
         reverted = revert_state_dict(convert_state_dict(original, config), config)
         assert reverted.keys() == original.keys()
 
@@ -169,6 +174,7 @@ def bert_names(original):
 
 class TestBertFiles:
     @pytest.mark.parametrize("prefix", ["", "bert.", "module.bert.", "module.", "module.decoder.bert."])
+    @pytest.mark.golden
     def test_encoder_only_files_of_any_prefix_are_equal(self, golden, original, config, prefix):
         encoder = {
             key.replace("bert.", prefix, 1): tensor
@@ -181,7 +187,7 @@ class TestBertFiles:
         states = model.eval()(
             golden[1]["in.src_tokens"], attention_mask=golden_inputs(golden[1])["attention_mask"]
         ).last_hidden_state
-        torch.testing.assert_close(states, golden[1]["out.hidden.2"], atol=2e-5, rtol=1e-4)
+        assert_agrees(states, golden[1]["out.hidden.2"], 2e-5)
 
     def test_weight_and_bias_names_and_index_buffers_are_read(self, original, config):
         plain = convert_state_dict(original, config)

@@ -19,6 +19,7 @@ from hf_ptm_ext.conversion.tinybert import (
     revert_state_dict,
 )
 from hf_ptm_ext.distillation import DistillationModel, preset_objectives, rectify_classifier_input
+from tests.tolerance import assert_agrees
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
 FACTS = json.loads((GOLDENS / "tinybert-model-a.json").read_text(encoding="utf-8"))
@@ -48,6 +49,7 @@ def written(folder, part, tensors):
 
 
 @pytest.mark.parametrize("part", ["student", "teacher"])
+@pytest.mark.golden
 def test_the_golden_predicts_and_goes_back(tensors, part):
     original, config = side(tensors, part), convert_config(FACTS["config"], part)
     converted = convert_state_dict(original, config)
@@ -57,13 +59,14 @@ def test_the_golden_predicts_and_goes_back(tensors, part):
     handle = rectify_classifier_input(model)
     inputs = {name: tensors[f"input.{name}"] for name in ("input_ids", "attention_mask", "token_type_ids")}
     with torch.no_grad():
-        torch.testing.assert_close(model(**inputs).logits, tensors[f"output.{part}_logits"], **FACTS["tolerance"])
+        assert_agrees(model(**inputs).logits, tensors[f"output.{part}_logits"], **FACTS["tolerance"])
     handle.remove()
     reverted = revert_state_dict(model.state_dict(), config, convert_projections(original))
     assert reverted.keys() == original.keys()
     assert all(torch.equal(reverted[key], original[key]) for key in original)
 
 
+@pytest.mark.golden
 def test_distillation_goes_on_from_a_converted_student(tensors):
     models = {}
     for part in ("student", "teacher"):
@@ -80,7 +83,7 @@ def test_distillation_goes_on_from_a_converted_student(tensors):
     model.load_auxiliary_state_dict(convert_projections(side(tensors, "student")))
     output = model(**side(tensors, "input"))
     for name, key in (("attention_loss", "tinybert.att"), ("hidden_loss", "tinybert.rep")):
-        assert output[name].item() == pytest.approx(FACTS["losses"][key], rel=FACTS["tolerance"]["rtol"])
+        assert_agrees(output[name], FACTS["losses"][key], **FACTS["tolerance"], name=name)
 
 
 def test_number_of_labels_is_the_classifiers(tensors):

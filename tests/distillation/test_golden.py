@@ -9,7 +9,9 @@ from safetensors.torch import load_file
 from transformers import BertConfig, BertForSequenceClassification
 
 from hf_ptm_ext.distillation import DistillationModel, preset_objectives, rectify_classifier_input
+from tests.tolerance import assert_agrees
 
+pytestmark = pytest.mark.golden
 GOLDENS = Path(__file__).resolve().parents[1] / "goldens"
 GOLDEN = json.loads((GOLDENS / "tinybert-model-a.json").read_text(encoding="utf-8"))
 TOLERANCE = GOLDEN["tolerance"]
@@ -63,13 +65,13 @@ def test_intermediate_losses_and_gradients(tensors, implementation):
     output = model(**inputs(tensors))
     output.loss.backward()
     for name, key in (("attention_loss", "tinybert.att"), ("hidden_loss", "tinybert.rep")):
-        assert output[name].item() == pytest.approx(GOLDEN["losses"][key], rel=TOLERANCE["rtol"]), name
+        assert_agrees(output[name], GOLDEN["losses"][key], **TOLERANCE, name=name)
     parameters = dict(model.named_parameters())
     gradients = {key: value for key, value in tensors.items() if key.startswith("grad.student.")}
     for key, value in gradients.items():
         name = key.removeprefix("grad.student.")
         name = f"terms.hidden.{name}" if name.startswith("fit_dense") else f"model.{name}"
-        torch.testing.assert_close(parameters[name].grad, value, **TOLERANCE)
+        assert_agrees(parameters[name].grad, value, **TOLERANCE)
     assert len(gradients) == 4
 
 
@@ -77,11 +79,11 @@ def test_predictions_of_the_released_classifier(tensors):
     model = wrapped(tensors, "tinybert-prediction")
     handles = [rectify_classifier_input(each) for each in (model.model, *model.teachers.models)]
     output = model(**inputs(tensors))
-    torch.testing.assert_close(output.logits, tensors["output.student_logits"], **TOLERANCE)
+    assert_agrees(output.logits, tensors["output.student_logits"], **TOLERANCE)
     taught = model.teachers(inputs(tensors))["logits"]
-    torch.testing.assert_close(taught, tensors["output.teacher_logits"], **TOLERANCE)
+    assert_agrees(taught, tensors["output.teacher_logits"], **TOLERANCE)
     expected = GOLDEN["losses"]["tinybert.pred_soft_ce_T1"]
-    assert output.soft_label_loss.item() == pytest.approx(expected, rel=TOLERANCE["rtol"])
+    assert_agrees(output.soft_label_loss, expected, **TOLERANCE)
     for handle in handles:
         handle.remove()
     assert not torch.allclose(model(**inputs(tensors)).logits, output.logits)

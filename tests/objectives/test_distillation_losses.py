@@ -32,6 +32,7 @@ from hf_ptm_ext.objectives import (
     tinybert_attention_loss_from_projections,
     variance_transfer_loss,
 )
+from tests.tolerance import assert_agrees
 
 FOLDER = Path(__file__).parents[1] / "goldens"
 GOLDEN = json.loads((FOLDER / "distill-a.json").read_text(encoding="utf-8"))
@@ -160,11 +161,12 @@ def test_every_loss_of_the_golden_is_compared():
 
 
 @pytest.mark.parametrize("name", VALUES)
+@pytest.mark.golden
 def test_losses_are_the_references(name):
     found, expected = VALUES[name](), GOLDEN["losses"][name]
     pairs = zip(found, expected, strict=True) if isinstance(expected, list) else [(found, expected)]
     for one, other in pairs:
-        assert one.item() == pytest.approx(other, rel=GOLDEN["tolerance"]["rtol"], abs=GOLDEN["tolerance"]["atol"])
+        assert_agrees(one, other, **GOLDEN["tolerance"])
 
 
 def test_scores_with_the_references_large_negative_mask_are_the_same():

@@ -8,14 +8,16 @@ import torch
 from safetensors.torch import load_file
 
 from hf_ptm_ext.objectives import knowledge_embedding_loss, knowledge_embedding_scores, masked_lm_loss, transe_score
+from tests.tolerance import assert_agrees
 
+pytestmark = pytest.mark.golden
 GOLDENS = Path(__file__).parents[1] / "goldens"
 FACTS = json.loads((GOLDENS / "kepler-a.json").read_text(encoding="utf-8"))
 TENSORS = load_file(GOLDENS / "kepler-a.safetensors")
 
 
 def close(got, name):
-    torch.testing.assert_close(got, TENSORS[name], atol=FACTS["tolerance"], rtol=FACTS["tolerance"])
+    assert_agrees(got, TENSORS[name], FACTS["tolerance"], name=name)
 
 
 @pytest.fixture

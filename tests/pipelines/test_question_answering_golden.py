@@ -9,10 +9,12 @@ from safetensors.torch import load_file
 from transformers import BertConfig, BertForQuestionAnswering, BertTokenizer, pipeline
 
 from hf_ptm_ext.pipelines import reference_spans
+from tests.tolerance import assert_agrees
 
+pytestmark = pytest.mark.golden
 GOLDENS = Path(__file__).parents[1] / "goldens"
 GOLDEN = json.loads((GOLDENS / "qa-pipeline-a.json").read_text(encoding="utf-8"))
-CLOSE = {"rel": GOLDEN["tolerance"]["rtol"], "abs": GOLDEN["tolerance"]["atol"]}
+TOLERANCE = GOLDEN["tolerance"]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +42,7 @@ def test_answers_are_the_references(answer, number, batch_size):
     assert [one["answer"] for one in found] == [one["answer"] for one in case["answers"]]
     for one, expected in zip(found, case["answers"], strict=True):
         assert (one["start"], one["end"]) == (expected["start"], expected["end"])
-        assert one["score"] == pytest.approx(expected["score"], **CLOSE)
+        assert_agrees(one["score"], expected["score"], **TOLERANCE)
 
 
 def test_of_one_window_the_best_answer_is_the_same_without_the_references_faults(answer):
@@ -49,7 +51,7 @@ def test_of_one_window_the_best_answer_is_the_same_without_the_references_faults
             continue
         found = answer(question=case["question"], context=case["context"], max_seq_len=64)
         assert found["answer"] == case["answers"][0]["answer"]
-        assert found["score"] == pytest.approx(case["answers"][0]["score"], **CLOSE)
+        assert_agrees(found["score"], case["answers"][0]["score"], **TOLERANCE)
 
 
 @pytest.mark.parametrize("number", range(len(GOLDEN["decode_cases"])))
@@ -66,5 +68,5 @@ def test_spans_of_a_window_are_the_references(number):
     )
     assert starts.tolist() == case["starts"]
     assert ends.tolist() == case["ends"]
-    np.testing.assert_allclose(scores, case["scores"], rtol=CLOSE["rel"], atol=CLOSE["abs"])
-    assert null == pytest.approx(case["min_null_score"], **CLOSE)
+    assert_agrees(scores, case["scores"], **TOLERANCE)
+    assert_agrees(null, case["min_null_score"], **TOLERANCE)

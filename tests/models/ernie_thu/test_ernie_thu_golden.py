@@ -16,7 +16,9 @@ from hf_ptm_ext.models.ernie_thu.modeling_ernie_thu import (
     ErnieThuForSequenceClassification,
     ErnieThuModel,
 )
+from tests.tolerance import assert_agrees
 
+pytestmark = pytest.mark.golden
 GOLDENS = Path(__file__).parents[2] / "goldens"
 
 
@@ -69,7 +71,7 @@ def targets(tensors):
 
 
 def close(got, expected, golden, kind):
-    torch.testing.assert_close(got, expected, atol=golden[0]["tolerance"][f"{kind}_atol"], rtol=0)
+    assert_agrees(got, expected, golden[0]["tolerance"][f"{kind}_atol"])
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
@@ -100,7 +102,7 @@ def test_the_pretraining_heads_and_losses_are_the_references(golden, attention):
     close(outputs.entity_logits, tensors["out.dea_logits"], golden, "logits")
     names = {"mlm_loss": "mlm", "nsp_loss": "nsp", "entity_loss": "dea", "loss": "total"}
     for name, theirs in names.items():
-        assert outputs[name].item() == pytest.approx(facts["scalars"][f"loss_{theirs}"], abs=1e-5), name
+        close(outputs[name], facts["scalars"][f"loss_{theirs}"], golden, "loss")
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
@@ -108,12 +110,12 @@ def test_the_pretraining_heads_and_losses_are_the_references(golden, attention):
     assert lean.prediction_logits is None
     assert lean.entity_logits is None
     for name, theirs in names.items():
-        assert lean[name].item() == pytest.approx(facts["scalars"][f"loss_{theirs}"], abs=1e-5), name
+        close(lean[name], facts["scalars"][f"loss_{theirs}"], golden, "loss")
     without = {name: value for name, value in targets(tensors).items() if not name.startswith("entity")}
     outputs = model.eval()(**inputs(tensors), **without)
     assert outputs.entity_loss is None
     assert outputs.entity_logits is None
-    assert outputs.loss.item() == pytest.approx(facts["scalars"]["loss_mlm_plus_nsp"], abs=1e-5)
+    close(outputs.loss, facts["scalars"]["loss_mlm_plus_nsp"], golden, "loss")
 
 
 def test_every_gradient_norm_is_the_references(golden):
@@ -130,7 +132,7 @@ def test_every_gradient_norm_is_the_references(golden):
             assert not parameters[name].requires_grad, name
         else:
             rtol = facts["tolerance"]["grad_norm_rtol"]
-            assert parameters[name].grad.norm().item() == pytest.approx(norm, rel=rtol, abs=1e-6), name
+            assert_agrees(parameters[name].grad.norm(), norm, 1e-6, rtol, name=name)
 
 
 def test_ids_with_a_table_are_vectors(golden):
@@ -149,7 +151,7 @@ def test_ids_with_a_table_are_vectors(golden):
         with torch.no_grad():
             outputs = model(**given, **each)
         close(outputs.entity_logits, tensors["out.dea_logits"], golden, "logits")
-        assert outputs.loss.item() == pytest.approx(facts["scalars"]["loss_total"], abs=1e-5)
+        close(outputs.loss, facts["scalars"]["loss_total"], golden, "loss")
     with torch.no_grad():
         without_none = model(**given, **own, include_none_candidate=False)
     close(without_none.entity_logits, tensors["out.dea_logits"][..., 1:], golden, "logits")
@@ -162,26 +164,26 @@ def test_the_fine_tuned_heads_are_the_references(golden):
         typing = load(ErnieThuForEntityTyping, golden, head="head.typing.", num_labels=9)
         outputs = typing(**given, labels=tensors["in.typing_labels"])
         close(outputs.logits, tensors["out.typing_logits"], golden, "logits")
-        assert outputs.loss.item() == pytest.approx(scalars["loss_typing"], abs=1e-5)
+        close(outputs.loss, scalars["loss_typing"], golden, "loss")
 
         relations = load(ErnieThuForSequenceClassification, golden, head="head.rel.", num_labels=7)
         outputs = relations(**given, labels=tensors["in.rel_labels"])
         close(outputs.logits, tensors["out.rel_logits"], golden, "logits")
-        assert outputs.loss.item() == pytest.approx(scalars["loss_rel"], abs=1e-5)
+        close(outputs.loss, scalars["loss_rel"], golden, "loss")
 
         answers = load(ErnieThuForQuestionAnswering, golden, head="head.qa.")
         for name, loss in (("qa_start", "loss_qa"), ("qa_start_out_of_range", "loss_qa_out_of_range_start")):
             outputs = answers(**given, start_positions=tensors[f"in.{name}"], end_positions=tensors["in.qa_end"])
             close(outputs.start_logits, tensors["out.qa_start_logits"], golden, "logits")
             close(outputs.end_logits, tensors["out.qa_end_logits"], golden, "logits")
-            assert outputs.loss.item() == pytest.approx(scalars[loss], abs=1e-5)
+            close(outputs.loss, scalars[loss], golden, "loss")
 
         # Similarity as probabilities of two classes.
         similarity = load(ErnieThuForSequenceClassification, golden, head="head.stsb.", num_labels=2)
         similarity.config.problem_type = "single_label_classification"
         outputs = similarity(**given, labels=tensors["in.stsb_soft_labels"])
         close(outputs.logits.softmax(-1), tensors["out.stsb_probs"], golden, "logits")
-        assert outputs.loss.item() == pytest.approx(scalars["loss_stsb"], abs=1e-5)
+        close(outputs.loss, scalars["loss_stsb"], golden, "loss")
 
 
 def test_the_original_comes_back(golden):

@@ -10,7 +10,9 @@ from safetensors.torch import load_file
 from hf_ptm_ext.conversion.ernie_thu import convert_config, convert_state_dict, revert_state_dict
 from hf_ptm_ext.models.ernie_thu.modeling_ernie_thu import ErnieThuForPreTraining
 from tests.models.ernie_thu.reference import Reference, reference_losses
+from tests.tolerance import assert_agrees
 
+pytestmark = pytest.mark.golden
 GOLDENS = Path(__file__).parents[2] / "goldens"
 SIZES = {
     "vocab_size": 90,
@@ -47,13 +49,13 @@ def test_the_reference_is_the_references():
     ]
     texts, entities = reference.streams(*given)
     for number in range(4):
-        torch.testing.assert_close(texts[number + 1], tensors[f"out.hidden_text.{number}"], atol=2e-5, rtol=0)
-        torch.testing.assert_close(entities[number + 1], tensors[f"out.hidden_ent.{number}"], atol=2e-5, rtol=0)
+        assert_agrees(texts[number + 1], tensors[f"out.hidden_text.{number}"], 2e-5)
+        assert_agrees(entities[number + 1], tensors[f"out.hidden_ent.{number}"], 2e-5)
     logits = reference.logits(texts[-1], tensors["in.candidate_emb"])
     labels = {"labels": "mlm_labels", "next_sentence_label": "nsp_labels", "entity_labels": "ent_labels"}
     targets = {ours: tensors[f"in.{theirs}"] for ours, theirs in labels.items()}
     losses = reference_losses(logits, {name: torch.where(value < 0, -100, value) for name, value in targets.items()})
-    assert losses["loss"].item() == pytest.approx(facts["scalars"]["loss_total"], abs=1e-5)
+    assert_agrees(losses["loss"], facts["scalars"]["loss_total"], 1e-5)
 
 
 def model_and_reference(layer_types, attention, **options):
@@ -143,13 +145,13 @@ def compare(model, reference, given, attention, atol=2e-5):
         )
         logits = reference.logits(texts[-1], candidates(width))
     for number, (got, expected) in enumerate(zip(outputs.hidden_states, texts, strict=True)):
-        torch.testing.assert_close(got, expected, atol=atol, rtol=0, msg=lambda text, n=number: f"text {n}: {text}")
+        assert_agrees(got, expected, atol, name=f"text {number}")
     for number, (got, expected) in enumerate(zip(outputs.entity_hidden_states, entities, strict=True)):
-        torch.testing.assert_close(got, expected, atol=atol, rtol=0, msg=lambda text, n=number: f"entity {n}: {text}")
+        assert_agrees(got, expected, atol, name=f"entity {number}")
     for name, expected in logits.items():
-        torch.testing.assert_close(outputs[name], expected, atol=5e-5, rtol=0)
+        assert_agrees(outputs[name], expected, 5e-5, name=name)
     for name, expected in reference_losses(logits, labels).items():
-        assert outputs[name].item() == pytest.approx(expected.item(), abs=1e-5), name
+        assert_agrees(outputs[name], expected, 1e-5, name=name)
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
@@ -187,4 +189,4 @@ def test_gradients_of_reordered_layers():
     assert len(without) == 4
     for name, value in model.named_parameters():
         if name not in without:
-            torch.testing.assert_close(value.grad, state[name].grad, atol=2e-6, rtol=1e-3)
+            assert_agrees(value.grad, state[name].grad, atol=2e-6, rtol=1e-3)

@@ -16,7 +16,9 @@ from hf_ptm_ext.models.kbert.modeling_kbert import (
     kbert_visible_matrix,
 )
 from hf_ptm_ext.models.kbert.visibility_kbert import Knowledge, soft_position_ids
+from tests.tolerance import assert_agrees
 
+pytestmark = pytest.mark.golden
 GOLDENS = Path(__file__).parents[2] / "goldens"
 
 
@@ -57,7 +59,7 @@ def inputs(golden, check):
 
 
 def close(got, expected, golden, kind="logits"):
-    torch.testing.assert_close(got, expected, atol=golden[0]["tolerance"][f"{kind}_atol"], rtol=0)
+    assert_agrees(got, expected, golden[0]["tolerance"][f"{kind}_atol"])
 
 
 @pytest.mark.parametrize("check", ["cls", "ner"])

@@ -9,7 +9,9 @@ from safetensors.torch import load_file
 
 from hf_ptm_ext.conversion.mass import convert_config, convert_state_dict, revert_state_dict
 from hf_ptm_ext.models.mass.modeling_mass import MassForConditionalGeneration, MassModel
+from tests.tolerance import assert_agrees
 
+pytestmark = pytest.mark.golden
 GOLDENS = Path(__file__).parents[2] / "goldens"
 SEARCHES = ("greedy", "greedy_ngram3_min5", "beam4_ngram3_min5_lenpen1", "beam4_lenpen0.6")
 
@@ -36,7 +38,7 @@ def load(golden, attention="sdpa", **fields):
 
 def close(got, expected, golden):
     tolerance = golden[0]["tolerance"]
-    torch.testing.assert_close(got, expected, atol=tolerance["float_abs"], rtol=tolerance["float_rel"])
+    assert_agrees(got, expected, tolerance["float_abs"], tolerance["float_rel"])
 
 
 def without_dropout(model):
@@ -151,15 +153,15 @@ def test_every_hypothesis_and_score_of_the_search_is_the_references(golden, sear
             assert got[: len(tokens)] == tokens
             assert set(got[len(tokens) :]) <= {0, 4}
             if beams > 1:
-                assert result.sequences_scores[number].item() == pytest.approx(score, abs=1e-4)
+                close(result.sequences_scores[number], score, golden)
             else:
                 each = [
                     logits[row].log_softmax(-1)[token].item()
                     for logits, token in zip(result.logits, tokens, strict=False)
                 ]
                 positional = expected["positional_scores"][row]
-                assert each == pytest.approx(positional, abs=1e-4)
-                assert sum(each) / len(tokens) == pytest.approx(score, abs=1e-4)
+                close(each, positional, golden)
+                close(sum(each) / len(tokens), score, golden)
             number += 1
     assert number == len(result.sequences)
 

@@ -10,7 +10,9 @@ from torch import nn
 
 from hf_ptm_ext.conversion.mass_nmt import convert_config, convert_state_dict, revert_state_dict
 from hf_ptm_ext.models.mass_nmt.modeling_mass_nmt import MassNmtForConditionalGeneration
+from tests.tolerance import assert_agrees
 
+pytestmark = pytest.mark.golden
 GOLDENS = Path(__file__).parents[2] / "goldens"
 PAD = 2
 
@@ -35,7 +37,7 @@ def load(golden, attention="eager"):
 
 def close(got, expected, golden):
     tolerance = golden[0]["tolerance"]
-    torch.testing.assert_close(got, expected, atol=tolerance["float_abs"], rtol=tolerance["float_rel"])
+    assert_agrees(got, expected, tolerance["float_abs"], tolerance["float_rel"])
 
 
 def pretraining(tensors):

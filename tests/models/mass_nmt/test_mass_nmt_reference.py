@@ -5,10 +5,12 @@ import torch
 
 from hf_ptm_ext.conversion.mass_nmt import convert_config, convert_state_dict, revert_state_dict
 from hf_ptm_ext.models.mass_nmt.modeling_mass_nmt import MassNmtForConditionalGeneration, mass_nmt_beam_search
+from tests.tolerance import assert_agrees
 
 from .reference import Reference
 from .test_mass_nmt_golden import golden, state  # noqa: F401 - the fixture
 
+pytestmark = pytest.mark.golden
 BASE = {
     "n_words": 60,
     "emb_dim": 32,
@@ -105,12 +107,12 @@ def test_logits_of_mixed_batches(name, masked, side):
     for row, (source, target, source_language, target_language, positions) in enumerate(pairs):
         real = targets[row] != pad
         expected = reference.logits(source, source_language, target, target_language)
-        torch.testing.assert_close(plain.logits[row][real], expected, atol=1e-4, rtol=1e-4)
+        assert_agrees(plain.logits[row][real], expected, 1e-4)
         expected = reference.logits(source, source_language, target, target_language, positions)
-        torch.testing.assert_close(moved.logits[row][real], expected, atol=1e-4, rtol=1e-4)
+        assert_agrees(moved.logits[row][real], expected, 1e-4)
         encoded = plain.encoder_last_hidden_state[row]
         expected = reference.encode(source, source_language)
-        torch.testing.assert_close(encoded[sources[row] != pad], expected, atol=1e-4, rtol=1e-4)
+        assert_agrees(encoded[sources[row] != pad], expected, 1e-4)
         assert not encoded[sources[row] == pad].any()
 
 
@@ -146,7 +148,7 @@ def test_beam_search(name, length_penalty, early, use_cache):
             row = number * 3 + place
             assert rows[row][: len(tokens)] == tokens
             assert set(rows[row][len(tokens) :]) <= {pad}
-            assert scores[row] == pytest.approx(score, abs=1e-4)
+            assert_agrees(scores[row], score, 1e-4)
             lengths.add(len(tokens))
     assert len(lengths) > 1
 
@@ -158,7 +160,7 @@ def test_the_reference_is_the_golden(golden):  # noqa: F811
         target = tensors["mt.tgt"][row, : tensors["mt.tgt_len"][row]]
         source = tensors["mt.src"][row, :length]
         expected = tensors["mt.logits"][row, : len(target)]
-        torch.testing.assert_close(reference.logits(source, 0, target, 1), expected, atol=1e-4, rtol=1e-4)
+        assert_agrees(reference.logits(source, 0, target, 1), expected, 1e-4)
         for setting in ("beam4_lp1.0_earlyFalse", "beam4_lp0.6_earlyTrue"):
             wanted = facts["generation"][setting]
             found = reference.beam_search(source, 0, 1, 4, wanted["length_penalty"], wanted["early_stopping"], 22)

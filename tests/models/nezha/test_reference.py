@@ -10,7 +10,9 @@ from safetensors.torch import load_file
 from hf_ptm_ext.conversion.nezha import convert_config, convert_state_dict, revert_state_dict
 from hf_ptm_ext.models.nezha.modeling_nezha import NezhaForPreTraining
 from tests.models.nezha.reference import Reference
+from tests.tolerance import assert_agrees
 
+pytestmark = pytest.mark.golden
 GOLDENS = Path(__file__).parents[2] / "goldens"
 TOLERANCE = 1e-5  # the golden's own
 
@@ -29,8 +31,8 @@ def loaded(state, config, attention):
     return model.eval()
 
 
-def close(got, expected):
-    torch.testing.assert_close(got, expected, atol=TOLERANCE, rtol=0)
+def close(got, expected, double=None):
+    assert_agrees(got, expected, TOLERANCE, double=double)
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
@@ -47,8 +49,8 @@ def test_the_golden(golden, attention):
     for number, states in enumerate(outputs.hidden_states):
         close(states, tensors[f"out.hidden_{number}"])
     close(model.bert(**inputs).pooler_output, tensors["out.pooled"])
-    close(outputs.prediction_logits, tensors["out.mlm_logits"])
     close(outputs.seq_relationship_logits, tensors["out.nsp_logits"])
+    close(outputs.prediction_logits, tensors["out.mlm_logits"], model.double()(**inputs).prediction_logits)
 
 
 def test_the_golden_goes_back_to_its_own_names(golden):
@@ -62,6 +64,7 @@ def test_the_golden_goes_back_to_its_own_names(golden):
 @torch.no_grad()
 def test_the_formulas_are_the_references(golden):
     facts, tensors, state = golden
+    state = {name: value.double() for name, value in state.items()}
     reference = Reference(state, layers=3, heads=4, reach=facts["config"]["max_relative_position"])
     states = reference.hidden_states(
         tensors["in.input_ids"], tensors["in.attention_mask"], tensors["in.token_type_ids"]

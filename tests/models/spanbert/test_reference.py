@@ -11,10 +11,11 @@ from hf_ptm_ext.conversion.spanbert import convert_config, convert_state_dict, r
 from hf_ptm_ext.models.spanbert.configuration_spanbert import SpanBertConfig
 from hf_ptm_ext.models.spanbert.modeling_spanbert import SpanBertForPreTraining
 from tests.models.spanbert.reference import Reference, reference_losses
+from tests.tolerance import assert_agrees
 
+pytestmark = pytest.mark.golden
 GOLDENS = Path(__file__).parents[2] / "goldens"
-HIDDEN = {"atol": 2e-5, "rtol": 0}
-LOGITS = {"atol": 5e-5, "rtol": 0}
+HIDDEN, LOGITS, LOSS = 2e-5, 5e-5, 2e-5
 
 
 def without_prefix(state):
@@ -68,28 +69,28 @@ def check(model, reference, inputs, targets):
     states = states_of(reference, inputs)
     output = model(**inputs, **targets, output_hidden_states=True)
     for got, expected in zip(output.hidden_states, states, strict=True):
-        torch.testing.assert_close(got, expected, **HIDDEN)
+        assert_agrees(got, expected, HIDDEN)
     logits = {
         "token": reference.token_logits(states[-1]),
         "boundary": reference.boundary_logits(states[-1], targets["span_boundaries"]),
     }
-    torch.testing.assert_close(output.prediction_logits, logits["token"], **LOGITS)
-    torch.testing.assert_close(output.boundary_logits, logits["boundary"], **LOGITS)
+    assert_agrees(output.prediction_logits, logits["token"], LOGITS)
+    assert_agrees(output.boundary_logits, logits["boundary"], LOGITS)
     if "next_sentence_label" in targets:
         logits["sentence"] = reference.sentence_logits(states[-1])
-        torch.testing.assert_close(output.seq_relationship_logits, logits["sentence"], **LOGITS)
+        assert_agrees(output.seq_relationship_logits, logits["sentence"], LOGITS)
     for name, value in reference_losses(logits, targets).items():
-        torch.testing.assert_close(output[name], value, atol=2e-5, rtol=1e-5)
+        assert_agrees(output[name], value, LOSS, name=name)
 
 
 def test_the_functions_are_the_reference(reference, tensors):
     """The golden's own tensors: what the checks below compare with is not of our making."""
     states = states_of(reference, inputs_of(tensors)[0])
     for layer in (1, 2):
-        torch.testing.assert_close(states[layer], tensors[f"out.hidden.{layer}"], **HIDDEN)
-    torch.testing.assert_close(reference.token_logits(states[-1]), tensors["out.mlm_logits"], **LOGITS)
+        assert_agrees(states[layer], tensors[f"out.hidden.{layer}"], HIDDEN)
+    assert_agrees(reference.token_logits(states[-1]), tensors["out.mlm_logits"], LOGITS)
     boundary = reference.boundary_logits(states[-1], tensors["in.pairs"]).flatten(0, 1)
-    torch.testing.assert_close(boundary, tensors["out.sbo_logits"], **LOGITS)
+    assert_agrees(boundary, tensors["out.sbo_logits"], LOGITS)
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
@@ -162,8 +163,8 @@ def test_an_empty_row_in_half_precision_and_under_compile(golden_model, tensors)
     torch._dynamo.reset()
     compiled = torch.compile(golden_model.bert, backend="eager", fullgraph=True)(**inputs).last_hidden_state
     torch._dynamo.reset()
-    torch.testing.assert_close(compiled[[0, 2]], expected[[0, 2]], **HIDDEN)
-    torch.testing.assert_close(compiled[1], expected[1], atol=1e-3, rtol=0)
+    assert_agrees(compiled[[0, 2]], expected[[0, 2]], HIDDEN)
+    assert_agrees(compiled[1], expected[1], 1e-3)
     half = golden_model.to(torch.bfloat16).bert(**inputs).last_hidden_state
     assert torch.isfinite(half).all()
     assert (half[[0, 2]].float() - expected[[0, 2]]).abs().mean() < 0.05

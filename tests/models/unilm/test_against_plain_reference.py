@@ -9,9 +9,12 @@ import torch
 from hf_ptm_ext import UniLMConfig, UniLMForConditionalGeneration, UniLMForPreTraining
 from tests.models.unilm import plain_reference
 from tests.models.unilm.plain_reference import SEQ2SEQ, beam_search, greedy_search, options
+from tests.tolerance import assert_agrees
+
+pytestmark = pytest.mark.golden
 
 PAD, CLS, SEP, MASK, WORDS = 0, 3, 4, 5, 24
-TOLERANCE = {"atol": 2e-5, "rtol": 1e-5}
+TOLERANCE = 1e-12  # in double precision, where rounding decides nothing
 
 
 def model_of(model_class, seed=0, attention="sdpa"):
@@ -59,7 +62,7 @@ def padded(rows, left):
 @torch.no_grad()
 def test_logits_of_mixed_modes(layout, attention):
     rng = np.random.default_rng(0)
-    model = model_of(UniLMForPreTraining, attention=attention)
+    model = model_of(UniLMForPreTraining, attention=attention).double()
     pseudo_seen = 0
     for _ in range(12):
         sequences = random_sequences(rng, 5)
@@ -81,7 +84,7 @@ def test_logits_of_mixed_modes(layout, attention):
             got = [row[mask.bool()] for row, mask in zip(logits, inputs["attention_mask"], strict=True)]
         for (mode, source, count, ids), found in zip(sequences, got, strict=True):
             expected = plain_reference.logits(model, ids, mode, source, count)
-            torch.testing.assert_close(found, expected, **TOLERANCE, msg=lambda text, m=mode: f"mode {m}: {text}")
+            assert_agrees(found, expected, TOLERANCE, name=f"mode {mode}")
             pseudo_seen += count
     assert pseudo_seen > 9
 
@@ -107,7 +110,7 @@ def random_case(rng):
 def test_decoding(seed):
     """Greedy and every kind of beam search, with and without cache, both paddings, sources of unequal length."""
     rng = np.random.default_rng(seed)
-    model = model_of(UniLMForConditionalGeneration, seed, attention=("sdpa", "eager")[seed % 2])
+    model = model_of(UniLMForConditionalGeneration, seed, attention=("sdpa", "eager")[seed % 2]).double()
     with torch.no_grad():
         model.cls.predictions.bias[SEP] += float(rng.choice([2.0, 4.0]))
     lengths = set()

@@ -16,6 +16,7 @@ from hf_ptm_ext import (
 )
 from hf_ptm_ext.models.weighted_layers.mix_weighted_layers import normalized
 from tests.models.weighted_layers.test_modeling_weighted_layers import ENCODER
+from tests.tolerance import assert_agrees
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "goldens" / "transfer-schedules.json").read_text(encoding="utf-8"))
 IDS = torch.tensor([[2, 50, 7, 51, 8, 3], [2, 50, 51, 3, 0, 0]])
@@ -26,6 +27,7 @@ def config(**fields):
     return WeightedLayersConfig(encoder_config=ENCODER, **fields)
 
 
+@pytest.mark.golden
 def test_the_mixture_is_elmos():
     case = GOLDEN["scalar_mix"]
     mix = ScalarMix(len(case["w"]))
@@ -33,7 +35,7 @@ def test_the_mixture_is_elmos():
         mix.weight.copy_(torch.tensor(case["w"]))
         mix.gamma.fill_(case["gamma"])
     found = mix([torch.tensor(layer) for layer in case["layers"]])
-    torch.testing.assert_close(found, torch.tensor(case["output"]), rtol=1e-6, atol=1e-6)
+    assert_agrees(found, case["output"], 1e-6)
 
 
 def test_normalisation_is_over_all_tokens_that_count():
