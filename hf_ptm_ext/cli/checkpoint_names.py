@@ -6,6 +6,8 @@ from typing import Any
 from huggingface_hub.utils import HFValidationError, validate_repo_id
 from transformers import AutoTokenizer
 
+from ..files import check_tokenizer_config
+
 FIELDS = ("model_name_or_path", "tokenizer_name", "config_name")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model")
 
@@ -69,23 +71,41 @@ def load_tokenizer(model_args: Any) -> Any:
         What `AutoTokenizer` loads.
 
     Raises:
-        ValueError: the folder has no tokenizer; or there is no such folder, and no such repository within reach.
+        ValueError: see `tokenizer_of`.
     """
     field = "model_name_or_path" if getattr(model_args, "tokenizer_name", None) is None else "tokenizer_name"
-    name = getattr(model_args, field)
+    source = {"revision": model_args.model_revision, "trust_remote_code": model_args.trust_remote_code}
+    advice = (
+        " Name another folder's by `tokenizer_name`, or copy" if hasattr(model_args, "tokenizer_name") else " Copy"
+    )
+    return tokenizer_of(getattr(model_args, field), field, advice, **source)
+
+
+def tokenizer_of(name: str, field: str, advice: str = " Copy", **source: Any) -> Any:
+    """The tokenizer of a folder or repository.
+
+    Args:
+        name: of the folder or repository.
+        field: the argument that named it.
+        advice: begins what to do if there is none.
+        source: `revision`, `trust_remote_code` and other options of `from_pretrained`.
+
+    Returns:
+        What `AutoTokenizer` loads.
+
+    Raises:
+        ValueError: the folder has no tokenizer, or one that names files outside it; or there is no such folder, and no
+            such repository within reach.
+    """
     check_name(field, name)
+    check_tokenizer_config(name)
     try:
-        return AutoTokenizer.from_pretrained(
-            name, revision=model_args.model_revision, trust_remote_code=model_args.trust_remote_code
-        )
+        return AutoTokenizer.from_pretrained(name, **source)
     except (OSError, ValueError) as error:
         folder = Path(name)
         if folder.is_dir() and not any((folder / file).is_file() for file in TOKENIZER_FILES):
-            other = " Name another folder's by `tokenizer_name`, or" if hasattr(model_args, "tokenizer_name") else ""
-            copy = "copy" if other else "Copy"
             raise ValueError(
-                f"`{field}` = {name} has no tokenizer.{other} {copy} its tokenizer.json and tokenizer_config.json "
-                "there."
+                f"`{field}` = {name} has no tokenizer.{advice} its tokenizer.json and tokenizer_config.json there."
             ) from error
         if not folder.is_dir() and isinstance(error, OSError):
             raise ValueError(

@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoTokenizer, set_seed
+from transformers import AutoConfig, set_seed
 
 from ..distillation import make_student
+from .checkpoint_names import tokenizer_of
 from .distill_arguments import BILSTM, StudentArguments
 from .loading import in_order, load_model, own_classes, set_labels, with_order_of
 
@@ -37,7 +38,7 @@ class Pair:
     @cached_property
     def tokenizer(self) -> Any:
         """The first teacher's tokenizer, which is the student's too."""
-        return AutoTokenizer.from_pretrained(self.args.teacher_name_or_path[0], **self.source)
+        return tokenizer_of(self.args.teacher_name_or_path[0], "teacher_name_or_path", **self.source)
 
     @cached_property
     def teachers(self) -> list[Any]:

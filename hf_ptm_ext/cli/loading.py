@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModel
 
+from ..files import check_shard_index
 from ..models.canonical.loading_canonical import naming_damaged_weights
 from ..weights import not_finite
 
@@ -53,6 +54,7 @@ def load_model(
     Raises:
         ValueError: weights are missing, of another shape, not finite or not readable; the message names them.
     """
+    check_shard_index(name)
     with naming_damaged_weights(name):
         model, info = cls.from_pretrained(
             name,
