@@ -63,6 +63,14 @@ def run(arguments: argparse.Namespace) -> int:
         ValueError: an option or a triple file is wrong.
         FileExistsError: there is a table already and `--overwrite` is not set.
     """
+    from .runs import own_folder
+
+    with own_folder(arguments.output_dir):
+        return _train(arguments)
+
+
+def _train(arguments: argparse.Namespace) -> int:
+    """`run` in a folder that no other job writes to."""
     import numpy as np
 
     from ..data.triples import NegativeSampler, read_triples
