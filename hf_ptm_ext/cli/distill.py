@@ -228,6 +228,7 @@ def teacher_scores(
         Scores and `COSTS`.
     """
     arguments = stage_arguments(args, {"objectives": {"labels": 1.0}}, f"{args.output_dir}/_runs/teacher", last=False)
+    arguments.push_to_hub = False  # a teacher is only scored
     trainer = ResumableTrainer(model=pair.teachers[0], **common(arguments))
     trainer.compute_metrics = None
     output = trainer.predict(rows(split).inputs)
