@@ -8,6 +8,8 @@ import traceback
 from collections.abc import Sequence
 
 from ..version import __version__
+from .errors import told
+from .ranges import check_ranges
 
 # sub-command -> (module of this folder, line of help)
 COMMANDS = {
@@ -56,37 +58,50 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = [argument for argument in arguments if argument != "--debug"]
     position = _index_of_command(arguments)
     command = arguments[position] if position < len(arguments) else None
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            # What a terminal cannot spell must not make a finished job fail.
+            stream.reconfigure(errors="backslashreplace")
     try:
-        if command in RAW:
-            return importlib.import_module(f"{__name__}.{_module_of(command)}").run(arguments[position + 1 :])
-        parser = _parser(command)
-        namespace = parser.parse_args(arguments)
-        if namespace.command is None:
-            parser.print_help()
-            return USER_MISTAKE
-        return namespace.run(namespace)
+        code = _run(command, arguments, position)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, where an error of it can be told
+        return code
     except KeyboardInterrupt:
         return _fail(command, "interrupted", 130, debug)
     except BrokenPipeError:
         # The reader of the output has seen enough (`| head`); without this the interpreter complains at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 0
-    except Exception as error:
-        if not _is_user_mistake(error):
+    except SystemExit:
+        raise
+    except BaseException as error:  # also the panics of libraries in Rust, which are no Exception
+        line = told(error)
+        if line is None:
             raise
-        return _fail(command, str(error), USER_MISTAKE, debug)
+        if isinstance(error, OSError):
+            _drop_output()
+        return _fail(command, line, USER_MISTAKE, debug)
 
 
-def _is_user_mistake(error: Exception) -> bool:
-    """Whether the message alone helps: a wrong value, a file or a network that is not as expected, a wrong field."""
-    if isinstance(error, (ValueError, OSError)):
-        return True
-    # The Hub's client lets its transport's errors through when there is no network.
-    if type(error).__module__.partition(".")[0] in ("httpx", "httpx2", "httpcore2", "requests"):
-        return True
-    # Raised by configurations for a field of the wrong type; looked up so that no command imports more than it needs.
-    errors = sys.modules.get("huggingface_hub.errors")
-    return errors is not None and isinstance(error, errors.StrictDataclassError)
+def _run(command: str | None, arguments: list[str], position: int) -> int:
+    if command in RAW:
+        return importlib.import_module(f"{__name__}.{_module_of(command)}").run(arguments[position + 1 :])
+    parser = _parser(command)
+    namespace = parser.parse_args(arguments)
+    if namespace.command is None:
+        parser.print_help()
+        return USER_MISTAKE
+    check_ranges(vars(namespace))
+    return namespace.run(namespace)
+
+
+def _drop_output() -> None:
+    """Forget what could not be written, if there is such, so that the interpreter does not try again at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _module_of(command: str) -> str:

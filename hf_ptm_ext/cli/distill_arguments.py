@@ -1,15 +1,19 @@
 """What `hf-ptm-ext distill` can be told beside the data."""
 
+import inspect
+import math
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, get_type_hints
 
 from transformers import TrainingArguments
 
 from ..distillation import PRESET_NAMES, DistillationArguments, TheseusArguments
-from ..distillation.presets import DUALTRAIN
-from ..distillation.registry import unknown_name
+from ..distillation.presets import DUALTRAIN, PRESETS
+from ..distillation.registry import OBJECTIVES, as_list, objective_options, unknown_name
 from .finetune_arguments import KnowledgeGraphArguments, TaskDataArguments, check
-from .recipes import mapping
+from .options import checked, kinds_of, of_kind
+from .ranges import check_ranges
+from .recipes import check_folder_name, mapping
 from .seeded_arguments import SeededArguments, parse_groups
 
 THESEUS = "theseus"
@@ -55,8 +59,8 @@ class DistillArguments(SeededArguments):
     """Arguments of training; each stage may have its own."""
 
     output_dir: str = field(default="outputs/distilled", metadata={"help": "Where results and the student go."})
-    stages: str = field(
-        default="{}",
+    stages: dict | str | None = field(
+        default=None,
         metadata={
             "help": "Mapping name -> `preset` (or `objectives`), `preset_options` and training arguments of its own, "
             f"one after the other, or JSON; presets: {', '.join(STAGE_PRESETS)}."
@@ -118,6 +122,7 @@ def check_stages(training: DistillArguments) -> None:
             f"{stages!r}. The recipes distill_*.yaml have them."
         )
     for name, options in stages.items():
+        check_folder_name("A stage of `stages`", name)
         preset = options.get("preset")
         theseus = preset == THESEUS
         if preset == DUALTRAIN:
@@ -125,14 +130,57 @@ def check_stages(training: DistillArguments) -> None:
                 f"`preset` = {DUALTRAIN} of stage `{name}` trains the teacher too, on rows in two vocabularies: it is "
                 "no stage of this job. Use DistillationTrainer with DataCollatorForMixedVocabulary."
             )
-        if preset is not None and not theseus and preset not in STAGE_PRESETS:
+        if preset is not None and preset not in STAGE_PRESETS:
             raise unknown_name("preset", preset, STAGE_PRESETS)
+        where = f"Stage `{name}` of `stages`: "
         known = {f.name for f in fields(TheseusArguments if theseus else DistillationArguments)} | {"preset"}
-        unknown = sorted(set(options) - known)
+        unknown = sorted(str(option) for option in options if option not in known)
         if unknown:
             raise ValueError(f"Stage `{name}` of `stages` has unknown options: {', '.join(unknown)}.")
         if theseus and len(stages) > 1:
             raise ValueError("`preset` = theseus makes its own student: it must be the only stage.")
+        own = {option: value for option, value in options.items() if option != "preset"}
+        stages[name] = {**options, **checked(own, (TheseusArguments if theseus else DistillationArguments,), where)}
+        try:
+            found = stage_arguments(training, stages[name], training.output_dir, last=name == list(stages)[-1])
+            if not theseus:
+                check_objectives(found)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{where}{error}") from error
+
+
+def check_objectives(args: DistillationArguments) -> None:
+    """Refuse options of a preset or of objectives that cannot be, before a model is there.
+
+    Args:
+        args: of a stage.
+
+    Raises:
+        ValueError: an unknown name, or a value of another kind or out of range.
+    """
+    if args.preset is not None:
+        preset = PRESETS[args.preset]
+        parts = [("preset", args.preset, preset, list(inspect.signature(preset).parameters)[1:])]
+        given = [mapping("preset_options", args.preset_options)]
+    else:
+        listed = as_list(args.objectives)
+        unknown = [one["objective"] for one in listed if one["objective"] not in OBJECTIVES]
+        if unknown:
+            raise unknown_name("objective", unknown[0], OBJECTIVES)
+        names = [one.pop("objective") for one in listed]
+        parts = [("objective", name, OBJECTIVES[name].__init__, objective_options(OBJECTIVES[name])) for name in names]
+        given = listed
+    for (kind, name, function, known), options in zip(parts, given, strict=True):
+        hints = get_type_hints(function)
+        for option, value in options.items():
+            if option not in known:
+                raise unknown_name(f"option of {kind} {name}", option, known)
+            plain = hints.get(option, Any) if option != "weight" else float
+            if kinds_of(plain).keys() <= {bool, int, float, str, type(None)}:
+                value = of_kind(f"{kind} {name}: ", option, value, plain)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"{kind} {name}: `{option}` must be a finite number, got {value}.")
+            check_ranges({option: value}, f"{kind} {name}: ")
 
 
 def stage_arguments(args: DistillArguments, options: dict[str, Any], folder: str, last: bool) -> Any:

@@ -184,13 +184,6 @@ def check(data: TaskDataArguments, knowledge: KnowledgeGraphArguments, training:
         raise ValueError(
             "`validation_file` or `test_file` (or a split) must be named: without it nothing is measured."
         )
-    if data.max_seq_length < 8:
-        raise ValueError(f"`max_seq_length` must be at least 8, got {data.max_seq_length}.")
-    for name in ("max_question_length", "max_answer_length", "n_best_size"):
-        if getattr(data, name) < 1:
-            raise ValueError(f"`{name}` must be at least 1, got {getattr(data, name)}.")
-    if knowledge.max_entities < 1:
-        raise ValueError(f"`max_entities` must be at least 1, got {knowledge.max_entities}. Leave `kg` out for none.")
     if knowledge.pooling not in (None, *POOLINGS):
         raise ValueError(f"`pooling` must be one of {', '.join(POOLINGS)}, got {knowledge.pooling!r}.")
     for name in ("pooling", "use_predicate"):

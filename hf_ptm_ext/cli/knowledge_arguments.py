@@ -74,8 +74,6 @@ def parse(
     model, data, training = parse_groups(arguments, GROUPS, command)
     if data.validation_file is None and data.test_file is None:
         raise ValueError("`validation_file` or `test_file` must be named: without either nothing is measured.")
-    if data.max_seq_length < 8:
-        raise ValueError(f"`max_seq_length` must be at least 8, got {data.max_seq_length}.")
     return model, data, training
 
 

@@ -1,17 +1,16 @@
 """What `hf-ptm-ext multitask` can be told: the model, the tasks, how they share the updates, and how it is trained."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from torch import nn
-from transformers import HfArgumentParser
 
 from ..trainers import Mixing, Smart
 from ..trainers.multi_task.mixing import STRATEGIES
 from .finetune_arguments import FinetuneModelArguments, KnowledgeGraphArguments, TaskDataArguments, check
-from .recipes import as_flags, nested, split_nested, split_overrides
+from .options import OptionParser, checked, with_recipe
+from .recipes import as_flags, nested, split_nested
 from .seeded_arguments import SeededArguments, parse_groups
 
 PLAIN, SAN = "plain", "san"
@@ -112,7 +111,7 @@ def parse(arguments: list[str]) -> tuple[FinetuneModelArguments, TasksArguments,
         ValueError: an unknown argument, or values that contradict each other.
     """
     description = "Fine-tune one encoder on several tasks at once, by seeds, beside each task alone."
-    words, changes = split_nested(split_overrides(arguments), "tasks")
+    words, changes = split_nested(with_recipe(arguments, GROUPS, "multitask"), "tasks")
     model, shared, training = parse_groups(words, GROUPS, "multitask", description)
     tasks = {name: parse_task(name, values, shared) for name, values in nested("tasks", shared.tasks, changes).items()}
     shared.tasks = {name: {**asdict(data), **asdict(options)} for name, (data, options) in tasks.items()}
@@ -121,8 +120,6 @@ def parse(arguments: list[str]) -> tuple[FinetuneModelArguments, TasksArguments,
             f"`label_smoothing_factor` must be 0, got {training.label_smoothing_factor}: each task has its head's own "
             "loss."
         )
-    if shared.smart_weight < 0:
-        raise ValueError(f"`smart_weight` must not be negative, got {shared.smart_weight}.")
     if shared.mixing not in STRATEGIES:
         raise ValueError(f"`mixing` must be one of {', '.join(STRATEGIES)}, got {shared.mixing!r}.")
     if shared.main_task is not None and (shared.mixing != "main" or shared.main_task not in tasks):
@@ -158,10 +155,8 @@ def parse_task(name: str, values: Mapping[str, Any], shared: TasksArguments) -> 
     Raises:
         ValueError: the name cannot be a folder, an argument is unknown, or a value is none.
     """
-    if not re.fullmatch(r"[^\W_][\w-]*", name) or hasattr(nn.ModuleDict(), name):
-        raise ValueError(
-            f"A task must be named by letters, digits, - and _, and not as a method of ModuleDict, got {name!r}."
-        )
+    if hasattr(nn.ModuleDict(), name):
+        raise ValueError(f"A task must be named by what is no method of ModuleDict, got {name!r}.")
     groups = (TaskDataArguments, TaskOptions)
     known = {one.name for group in groups for one in fields(group)}
     unknown = sorted(set(values) - known)
@@ -172,8 +167,11 @@ def parse_task(name: str, values: Mapping[str, Any], shared: TasksArguments) -> 
     if not values.get("task"):
         raise ValueError(f"Task {name} must say its `task`: classification, tagging, question-answering, extraction.")
     common = {one: getattr(shared, one) for one in COMMON}
-    parser = HfArgumentParser(groups, prog=f"hf-ptm-ext multitask, task {name}", usage="--tasks.NAME.ARGUMENT VALUE")
-    data, options = parser.parse_args_into_dataclasses(args=as_flags({**common, **values}))
+    parser = OptionParser(groups, prog=f"hf-ptm-ext multitask, task {name}", usage="--tasks.NAME.ARGUMENT VALUE")
+    try:
+        data, options = parser.read(as_flags({**common, **checked(values, groups, "")}))
+    except ValueError as error:
+        raise ValueError(f"Task {name}: {error}") from error
     if options.head not in (PLAIN, SAN):
         raise ValueError(f"Task {name}: `head` must be {PLAIN} or {SAN}, got {options.head!r}.")
     if options.head == SAN and (data.task != "classification" or data.pair_column is None):
@@ -181,10 +179,6 @@ def parse_task(name: str, values: Mapping[str, Any], shared: TasksArguments) -> 
             f"Task {name}: `head` = {SAN} is for classification with a `pair_column`, got {data.task} with "
             f"{data.pair_column}."
         )
-    if options.dropout is not None and not 0 <= options.dropout < 1:
-        raise ValueError(f"Task {name}: `dropout` must be at least 0 and below 1, got {options.dropout}.")
-    if options.loss_weight <= 0:
-        raise ValueError(f"Task {name}: `loss_weight` must be positive, got {options.loss_weight}.")
     return data, options
 
 

@@ -3,10 +3,8 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from transformers import HfArgumentParser
-
 from .job_arguments import JobArguments
-from .recipes import as_flags, read_recipe, split_overrides
+from .options import read_options
 
 # Objectives that restore a text -> the family of a new model, and what the loss is called in metrics.
 DENOISING = {"mass": "mass", "text_infilling": "bart", "span_corruption": "t5", "tlm": "xlm"}
@@ -209,15 +207,8 @@ def parse(
     Raises:
         ValueError: an unknown recipe key or a value that no objective knows.
     """
-    parser = HfArgumentParser(
-        GROUPS,
-        prog="hf-ptm-ext pretrain",
-        usage="hf-ptm-ext pretrain [RECIPE.yaml|RECIPE.json] [--argument value ...] [--overrides name=value ...]",
-        description="Continue the pre-training of a checkpoint, or start from a config, on real text.",
-    )
-    if arguments and arguments[0].endswith((".yaml", ".yml", ".json")):
-        arguments = as_flags(read_recipe(arguments[0], GROUPS, "pretrain")) + arguments[1:]
-    model, data, objective, training = parser.parse_args_into_dataclasses(args=split_overrides(arguments))
+    description = "Continue the pre-training of a checkpoint, or start from a config, on real text."
+    model, data, objective, training = read_options(arguments, GROUPS, "pretrain", description)
     if objective.objective not in OBJECTIVES:
         raise ValueError(f"`objective` must be one of {', '.join(OBJECTIVES)}, got {objective.objective!r}.")
     sources = [name for name in ("corpus", "train_file", "dataset_name") if getattr(data, name)]

@@ -1,6 +1,10 @@
 """Recipe files and `--overrides`, turned into command-line flags: later ones win."""
 
+import codecs
 import json
+import math
+import re
+import stat
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -9,6 +13,15 @@ from typing import Any
 import yaml
 
 from ..resources import resource
+
+RECIPES = (".yaml", ".yml", ".json")
+MOST_BYTES = {"json": 1_000_000, "yaml": 250_000}  # a second to read
+MOST_VALUES = 100_000
+MOST_DEPTH = 50
+# References to references multiply: so many of them stand for at most about 100,000 values.
+MOST_REFERENCES = 32
+_FOLDER_NAME = re.compile(r"[^\W_][\w-]{0,99}")
+_RESERVED = re.compile(r"con|prn|aux|nul|(com|lpt)\d", re.IGNORECASE)
 
 
 def recipe_file(path: str) -> Path:
@@ -28,7 +41,156 @@ def recipe_file(path: str) -> Path:
         'quickstart.yaml'
     """
     file = Path(path)
-    return file if file.is_file() or file.name != path else resource("configs", path)
+    return file if file.exists() or file.name != path else resource("configs", path)
+
+
+def check_folder_name(what: str, name: Any) -> None:
+    """Refuse a name that cannot be the name of a folder everywhere.
+
+    Args:
+        what: has the name, for messages.
+        name: as a recipe or flag spells it.
+
+    Raises:
+        ValueError: it is not made of letters, digits, - and _, begins with one of these, is too long or reserved.
+
+    Example:
+        >>> check_folder_name("A stage", "domain-2")
+        >>> check_folder_name("A stage", "../other")
+        Traceback (most recent call last):
+        ...
+        ValueError: A stage must be named by letters, digits, - and _ (100 at most, the first no - or _), not as a \
+device of an operating system, got '../other'.
+    """
+    if not isinstance(name, str) or not _FOLDER_NAME.fullmatch(name) or _RESERVED.fullmatch(name):
+        raise ValueError(
+            f"{what} must be named by letters, digits, - and _ (100 at most, the first no - or _), not as a device of "
+            f"an operating system, got {name!r}."
+        )
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML without keys that are there twice, and without a flood of references."""
+
+    references = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Compose, and count references: a few of them stand for billions of values."""
+        if self.check_event(yaml.AliasEvent):
+            self.references += 1
+            if self.references > MOST_REFERENCES:
+                raise ValueError(f"it has more than {MOST_REFERENCES} references (*name)")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        """Construct, unless a key is there twice."""
+        seen: set[tuple[str, str]] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise ValueError(f"line {key.start_mark.line + 1}: a key must be a text, got a {key.id}")
+            if (key.tag, key.value) in seen:
+                raise ValueError(f"line {key.start_mark.line + 1}: the key {key.value!r} is there twice")
+            seen.add((key.tag, key.value))
+        return super().construct_mapping(node, deep)
+
+
+def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, unless a key is there twice."""
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            raise ValueError(f"the key {key!r} is there twice")
+        seen.add(key)
+    return dict(pairs)
+
+
+def form_of(file: Path) -> str:
+    """Of a file: `json` or `yaml`."""
+    return "json" if file.suffix == ".json" else "yaml"
+
+
+def read_text(file: Path) -> str:
+    """The text of a small file that a person wrote.
+
+    Args:
+        file: YAML or JSON, in UTF-8.
+
+    Raises:
+        ValueError: it is no such file.
+        FileNotFoundError: there is none.
+    """
+    how = file.stat().st_mode
+    if not stat.S_ISREG(how):
+        raise ValueError(f"{file} must be a file, got {'a folder' if stat.S_ISDIR(how) else 'a pipe or device'}.")
+    most = MOST_BYTES[form_of(file)]
+    if file.stat().st_size > most:
+        raise ValueError(f"{file} must have at most {most:,} bytes, got {file.stat().st_size:,}.")
+    data = file.read_bytes()
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ValueError(f"{file} is in UTF-16: save it in UTF-8.")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise ValueError(f"{file}, line {line}: not in UTF-8 ({error.reason}). Save it in UTF-8.") from error
+    if "\0" in text:
+        raise ValueError(f"{file} must be a text, got a file with zero bytes.")
+    return text
+
+
+def parse_text(text: str, form: str, where: Any) -> Any:
+    """The values that a YAML or JSON text spells.
+
+    Args:
+        text: the text.
+        form: "json" or "yaml".
+        where: the file or argument, for messages.
+
+    Raises:
+        ValueError: it is not valid, has a key twice, or stands for more values than a recipe can need.
+
+    Example:
+        >>> parse_text("seeds: [0, 1]", "yaml", "recipe.yaml")
+        {'seeds': [0, 1]}
+        >>> parse_text('{"seeds": 0, "seeds": 1}', "json", "recipe.json")
+        Traceback (most recent call last):
+        ...
+        ValueError: recipe.json is not valid JSON: the key 'seeds' is there twice.
+    """
+    try:
+        value = json.loads(text, object_pairs_hook=_unique) if form == "json" else yaml.load(text, _Loader)
+    except (ValueError, yaml.YAMLError, RecursionError, OverflowError, LookupError, TypeError) as error:
+        reason = "too deeply nested" if isinstance(error, RecursionError) else " ".join(str(error).split()).rstrip(".")
+        raise ValueError(f"{where} is not valid {form.upper()}: {reason[:400]}.") from error
+    open_values, count = [(value, 1)], 0
+    while open_values:
+        one, depth = open_values.pop()
+        count += 1
+        if count > MOST_VALUES or depth > MOST_DEPTH:
+            raise ValueError(f"{where} must have at most {MOST_VALUES:,} values, {MOST_DEPTH} deep, got more.")
+        inner = [*one.keys(), *one.values()] if isinstance(one, dict) else one if isinstance(one, list) else ()
+        open_values += [(item, depth + 1) for item in inner]
+    return value
+
+
+def read_mapping(file: Path) -> dict[str, Any]:
+    """Read a mapping that a person wrote, in YAML or JSON.
+
+    Args:
+        file: `.json`, or YAML.
+
+    Raises:
+        ValueError: it is no such file or no mapping from texts.
+        FileNotFoundError: there is no such file.
+    """
+    value = parse_text(read_text(file), form_of(file), file)
+    if not isinstance(value, dict):
+        got = "nothing" if value is None else type(value).__name__
+        raise ValueError(f"{file} must be a mapping of arguments to values, got {got}.")
+    wrong = [key for key in value if not isinstance(key, str)]
+    if wrong:
+        raise ValueError(f"{file} must have names as keys, got {wrong[0]!r}: write it in quotes.")
+    return value
 
 
 def read_recipe(path: str, groups: Sequence[type], command: str) -> dict[str, Any]:
@@ -47,32 +209,36 @@ def read_recipe(path: str, groups: Sequence[type], command: str) -> dict[str, An
         FileNotFoundError: no such file and no such recipe.
     """
     file = recipe_file(path)
-    text = file.read_text(encoding="utf-8")
-    try:
-        recipe = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
-    except (json.JSONDecodeError, yaml.YAMLError) as error:
-        raise ValueError(f"{file} is not valid {file.suffix.lstrip('.')}: {error}") from error
-    if not isinstance(recipe, dict):
-        raise ValueError(f"{file} must be a mapping of arguments to values, got {type(recipe).__name__}.")
-    known = {f.name for group in groups for f in fields(group)}
+    recipe = read_mapping(file)
+    known = {f.name for group in groups for f in fields(group) if f.init}
     unknown = sorted(set(recipe) - known)
     if unknown:
         raise ValueError(f"{file} has unknown arguments: {', '.join(unknown)}. See `hf-ptm-ext {command} --help`.")
     return recipe
 
 
-def as_flags(values: dict[str, Any]) -> list[str]:
-    """Spell values as command-line flags."""
+def as_flags(values: Mapping[str, Any]) -> list[str]:
+    """Spell values as command-line flags, which `OptionParser` reads.
+
+    Args:
+        values: option -> value.
+
+    Example:
+        >>> as_flags({"seeds": [0, 1], "encoding": "-x", "max_eval_rows": None, "leave_out": []})
+        ['--seeds', '0', '1', '--encoding=-x', '--max_eval_rows=null', '--leave_out=[]']
+    """
     flags: list[str] = []
     for name, value in values.items():
-        if value is None:
-            continue
-        flags.append(f"--{name}")
-        if isinstance(value, dict):
-            flags.append(json.dumps(value))
+        words = [_word(item) for item in value] if isinstance(value, list) else []
+        if words and not any(word.startswith(("-", "[")) for word in words):
+            flags += [f"--{name}", *words]
         else:
-            flags += [str(item) for item in (value if isinstance(value, list) else [value])]
+            flags.append(f"--{name}={_word(words if isinstance(value, list) else value)}")
     return flags
+
+
+def _word(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, dict | list) or value is None else str(value)
 
 
 def split_nested(arguments: Sequence[str], group: str) -> tuple[list[str], dict[str, dict[str, Any]]]:
@@ -128,9 +294,9 @@ def mapping(name: str, value: Any) -> dict[str, Any]:
         ValueError: it is no mapping.
     """
     try:
-        found = json.loads(value) if isinstance(value, str) else value
-    except json.JSONDecodeError as error:
-        raise ValueError(f"`{name}` must be a mapping or JSON, got {value!r}: {error}") from error
+        found = parse_text(value, "json", "it") if isinstance(value, str) else value
+    except ValueError as error:
+        raise ValueError(f"`{name}` must be a mapping or JSON, got {value[:200]!r}: {error}") from error
     if found is not None and not isinstance(found, dict):
         raise ValueError(f"`{name}` must be a mapping, got {found!r}.")
     return found or {}
@@ -157,6 +323,8 @@ def nested(name: str, value: Any, changes: Mapping[str, Mapping[str, Any]] | Non
     found = mapping(name, value)
     if not all(isinstance(one, dict) for one in found.values()):
         raise ValueError(f"`{name}` must be a mapping from names to mappings of arguments, got {found!r}.")
+    for one in (*found, *(changes or {})):
+        check_folder_name(f"A {name.removesuffix('s')}", one)
     merged = {one: {**found.get(one, {}), **(changes or {}).get(one, {})} for one in (*found, *(changes or {}))}
     if not merged:
         raise ValueError(f"`{name}` must have at least one member, got none: name them in a recipe.")
@@ -173,9 +341,13 @@ def split_overrides(arguments: list[str]) -> list[str]:
         if item.startswith("--"):
             break
         pairs.append(item)
-    wrong = [pair for pair in pairs if "=" not in pair]
-    if wrong:
-        raise ValueError(f"`--overrides` takes name=value pairs, got {wrong[0]!r}.")
+    wrong = [pair for pair in pairs if not re.match(r"[A-Za-z_][\w.-]*=", pair)]
+    if wrong or not pairs:
+        raise ValueError(f"`--overrides` takes name=value pairs, got {wrong[0] if wrong else 'none'!r}.")
+    names = [pair.partition("=")[0] for pair in pairs]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"`--overrides` must name each argument once, got {twice!r} twice.")
     behind = split_overrides(arguments[at + 1 + len(pairs) :])
     return arguments[:at] + as_flags(dict(pair.split("=", 1) for pair in pairs)) + behind
 
@@ -205,7 +377,11 @@ def parse_overrides(overrides: str | None, known: Collection[str], config_class:
         name, _, text = pair.strip().partition("=")
         if name not in known:
             raise ValueError(f"`config_overrides` names {name!r}, which {config_class} does not have.")
+        if name in values:
+            raise ValueError(f"`config_overrides` must name each field once, got {name!r} twice.")
         values[name] = parse_value(text)
+        if isinstance(values[name], float) and not math.isfinite(values[name]):
+            raise ValueError(f"`config_overrides`: `{name}` must be a finite number, got {text!r}.")
     return values
 
 
@@ -219,7 +395,7 @@ def parse_value(text: str) -> Any:
         >>> [parse_value(text) for text in ("128", "0.1", "1e-5", "true", "gelu")]
         [128, 0.1, 1e-05, True, 'gelu']
     """
-    value = yaml.safe_load(text)
+    value = parse_text(text, "yaml", "A value of `config_overrides`")
     if isinstance(value, str):
         try:
             return float(value)

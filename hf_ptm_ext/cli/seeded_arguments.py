@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from transformers import HfArgumentParser
-
 from .job_arguments import JobArguments
-from .recipes import as_flags, read_recipe, split_overrides
+from .options import read_options
 
 AUTO = ("auto", "true")
 
@@ -51,15 +49,7 @@ def parse_groups(arguments: list[str], groups: Sequence[type], command: str, des
     Raises:
         ValueError: an unknown recipe key or a value that cannot be.
     """
-    parser = HfArgumentParser(
-        groups,
-        prog=f"hf-ptm-ext {command}",
-        usage=f"hf-ptm-ext {command} [RECIPE.yaml|RECIPE.json] [--argument value ...] [--overrides name=value ...]",
-        description=description,
-    )
-    if arguments and arguments[0].endswith((".yaml", ".yml", ".json")):
-        arguments = as_flags(read_recipe(arguments[0], groups, command)) + arguments[1:]
-    parsed = parser.parse_args_into_dataclasses(args=split_overrides(arguments))
+    parsed = read_options(arguments, groups, command, description)
     training = parsed[-1]
     if not training.seeds or len(set(training.seeds)) != len(training.seeds):
         raise ValueError(f"`seeds` must be different numbers, at least one, got {training.seeds}.")

@@ -4,13 +4,13 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
-import yaml
-from transformers import HfArgumentParser, Seq2SeqTrainingArguments
+from transformers import Seq2SeqTrainingArguments
 
 from ..resources import resource
 from .job_arguments import JobArguments
+from .options import checked, read_options, with_recipe
 from .pretrain_arguments import ModelArguments
-from .recipes import as_flags, read_recipe, split_overrides
+from .recipes import as_flags, read_mapping
 
 SEARCHES = ("stock", "unilm")
 METRICS = ("rouge", "sacrebleu")
@@ -186,14 +186,11 @@ def read_preset(name: str) -> dict[str, Any]:
     file = Path(name)
     if not file.is_file():
         file = resource("decoding", name if name.endswith((".yaml", ".yml")) else f"{name}.yaml")
-    try:
-        preset = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ValueError(f"{file} is not valid YAML: {error}") from error
+    preset = read_mapping(file)
     known = {f.name for f in fields(DecodingArguments)} - {"decoding"}
-    if not isinstance(preset, dict) or set(preset) - known:
+    if set(preset) - known:
         raise ValueError(f"`decoding`: {file} must map decoding arguments to values; they are {sorted(known)}.")
-    return preset
+    return checked(preset, (DecodingArguments,), f"{file}: ")
 
 
 def parse(
@@ -212,20 +209,12 @@ def parse(
     Raises:
         ValueError: an unknown recipe key or preset, or values that contradict each other.
     """
-    parser = HfArgumentParser(
-        GROUPS,
-        prog="hf-ptm-ext finetune-seq2seq",
-        usage="hf-ptm-ext finetune-seq2seq [RECIPE.yaml|RECIPE.json] [--argument value ...] "
-        "[--overrides name=value ...]",
-        description="Fine-tune UniLM or an encoder-decoder on pairs of texts, and score what it writes.",
-    )
-    if arguments and arguments[0].endswith((".yaml", ".yml", ".json")):
-        arguments = as_flags(read_recipe(arguments[0], GROUPS, "finetune-seq2seq")) + arguments[1:]
-    arguments = split_overrides(arguments)
+    arguments = with_recipe(arguments, GROUPS, "finetune-seq2seq")
     presets = [value for value in values_of("--decoding", arguments) if value]
     if presets:
         arguments = as_flags(read_preset(presets[-1])) + arguments
-    model, data, objective, decoding, training = parser.parse_args_into_dataclasses(args=arguments)
+    description = "Fine-tune UniLM or an encoder-decoder on pairs of texts, and score what it writes."
+    model, data, objective, decoding, training = read_options(arguments, GROUPS, "finetune-seq2seq", description)
     check(model, data, objective, decoding, training)
     return model, data, objective, decoding, training
 
@@ -273,15 +262,8 @@ def check(
             raise ValueError(f"`{name}` must be one of {', '.join(known)}, got {value!r}.")
     if data.train_tokenizer and model.tokenizer_name:
         raise ValueError("`train_tokenizer` and `tokenizer_name` exclude each other: leave one out.")
-    for name in ("max_source_length", "max_target_length"):
-        if getattr(data, name) < 3:
-            raise ValueError(f"`{name}` must leave room for special tokens and a word, got {getattr(data, name)}.")
     if data.file_format == "squad" and (data.source_prefix or data.source_pair_column):
         raise ValueError("`file_format` = squad makes its own source; leave out the prefix and the pair column.")
     for name, instead in (("generation_max_length", "max_new_tokens"), ("generation_num_beams", "num_beams")):
         if getattr(training, name) is not None:
             raise ValueError(f"`{name}` is not read here: use `{instead}`, which never counts the source.")
-    if objective.max_predictions is not None and objective.max_predictions < 0:
-        raise ValueError(f"`max_predictions` must not be negative, got {objective.max_predictions}.")
-    if decoding.num_beams < 1:
-        raise ValueError(f"`num_beams` must be at least 1, got {decoding.num_beams}.")

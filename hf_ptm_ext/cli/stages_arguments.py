@@ -1,15 +1,13 @@
 """What `hf-ptm-ext stages` can be told: jobs in their order, and what each is told."""
 
 import importlib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from transformers import HfArgumentParser
-
-from .recipes import as_flags, mapping, nested, read_recipe, recipe_file, split_nested, split_overrides
+from .options import OptionParser, checked, with_recipe
+from .recipes import as_flags, mapping, nested, recipe_file, split_nested
 from .signature import content_of
 
 PRETRAIN, ADAPT, MULTITASK, DISTILL = "pretrain", "adapt", "multitask", "distill"
@@ -129,16 +127,14 @@ def parse(arguments: list[str]) -> tuple[StagesArguments, list[Stage]]:
     Raises:
         ValueError: an unknown job or argument of the run or of a stage, or stages that do not go together.
     """
-    parser = HfArgumentParser(
+    parser = OptionParser(
         GROUPS,
         prog="hf-ptm-ext stages",
         usage="hf-ptm-ext stages [RECIPE.yaml|RECIPE.json] [--argument value ...] [--stages.NAME.ARGUMENT value ...]",
         description="Run jobs one after the other, each from the model before it, with one report.",
     )
-    words, changes = split_nested(split_overrides(arguments), "stages")
-    if words and words[0].endswith((".yaml", ".yml", ".json")):
-        words = as_flags(read_recipe(words[0], GROUPS, "stages")) + words[1:]
-    (args,) = parser.parse_args_into_dataclasses(args=words)
+    words, changes = split_nested(with_recipe(arguments, GROUPS, "stages"), "stages")
+    (args,) = parser.read(words)
     common = mapping("common", args.common)
     stages: list[Stage] = []
     for name, values in nested("stages", args.stages, changes).items():
@@ -152,13 +148,15 @@ def parse(arguments: list[str]) -> tuple[StagesArguments, list[Stage]]:
 
 def _stage(name: str, values: dict[str, Any], before: list[Stage], args: StagesArguments) -> Stage:
     """One stage, from the model before it unless it names its own."""
-    if not re.fullmatch(r"[^\W_][\w-]*", name) or name.endswith(ALONE):
-        raise ValueError(
-            f"A stage must be named by letters, digits, - and _, without `{ALONE}` at its end, got {name!r}."
-        )
+    if name.endswith(ALONE):
+        raise ValueError(f"A stage must be named by what does not end in `{ALONE}`, got {name!r}.")
     job, recipe = values.pop("job", None), values.pop("recipe", None)
-    if job not in JOBS:
+    if not isinstance(job, str) or job not in JOBS:
         raise ValueError(f"Stage {name}: `job` must be one of {', '.join(JOBS)}, got {job!r}.")
+    if recipe is not None and not isinstance(recipe, str):
+        raise ValueError(f"Stage {name}: `recipe` must be the name of a file, got {recipe!r}.")
+    groups = importlib.import_module(f"{__package__}.{job}_arguments").GROUPS
+    checked({one: value for one, value in values.items() if "." not in one}, groups, f"Stage {name}: ")
     own = [one for one in OWN if one in values]
     if own:
         raise ValueError(f"Stage {name}: `{own[0]}` must be left to the run of all stages.")

@@ -200,7 +200,7 @@ def test_a_preset_that_trains_the_teacher_is_no_stage(masked_lm_teacher, texts, 
     assert "DataCollatorForMixedVocabulary" in capsys.readouterr().err
 
 
-class Stop(Exception):
+class Stop(BaseException):
     """As if the job were killed."""
 
 
