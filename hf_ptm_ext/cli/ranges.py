@@ -147,7 +147,7 @@ def check_ranges(values: Mapping[str, Any], where: str = "") -> None:
         >>> check_ranges({"dropout": float("nan")})
         Traceback (most recent call last):
         ...
-        ValueError: `dropout` must be at least 0 and below 1, got nan.
+        ValueError: `dropout` must be at least 0 and below 1, finite, got nan.
     """
     for name, value in values.items():
         for number in value if isinstance(value, list | tuple) else (value,):

@@ -109,7 +109,7 @@ def form_of(file: Path) -> str:
     return "json" if file.suffix == ".json" else "yaml"
 
 
-def read_text(file: Path) -> str:
+def small_text(file: Path) -> str:
     """The text of a small file that a person wrote.
 
     Args:
@@ -183,7 +183,7 @@ def read_mapping(file: Path) -> dict[str, Any]:
         ValueError: it is no such file or no mapping from texts.
         FileNotFoundError: there is no such file.
     """
-    value = parse_text(read_text(file), form_of(file), file)
+    value = parse_text(small_text(file), form_of(file), file)
     if not isinstance(value, dict):
         got = "nothing" if value is None else type(value).__name__
         raise ValueError(f"{file} must be a mapping of arguments to values, got {got}.")
