@@ -15,13 +15,16 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from ..models.ernie_thu.configuration_ernie_thu import AUTO_MAP, MIX, NORM, SIM, ErnieThuConfig
-from .files import name_some
+from .layout import DIMENSIONS, TIED, WORD_EMBEDDINGS, Layout, Shapes, by_our_names, has_part, lacking_parts, size_of
+from .options import check_options, made_config, read_fields
 from .report import Conversion
 
 __all__ = [
@@ -71,11 +74,6 @@ RENAMED = {
     "ent_num_heads": "entity_num_attention_heads",
 }
 
-WORD_EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
-TIED = {
-    "cls.predictions.decoder.weight": WORD_EMBEDDINGS,
-    "cls.predictions.decoder.bias": "cls.predictions.bias",
-}
 # Parts that a file has whole or not at all, and what is said of those of pre-training that it lacks.
 PARTS = (
     "bert.pooler.",
@@ -91,7 +89,7 @@ PRETRAINING_PARTS = {
     "cls.predictions_ent.": "entity head",
     "cls.seq_relationship.": "next-sentence head",
 }
-ENTITY_SIDE = "bert.encoder.layer.*_ent.*"
+ENTITY_SIDE, ENTITY_NAMES = "bert.encoder.layer.*_ent.*", r"^bert\.encoder\.layer\..*_ent\."
 # A head of its own in the file -> the class that has it.
 TASKS = {
     "typing.": "ErnieThuForEntityTyping",
@@ -105,25 +103,45 @@ CHANGES = {
 }
 # Index buffers of old BERT files: no weights.
 BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
-LAYER = re.compile(r"bert\.encoder\.layer\.(\d+)\.(.+)")
-# Dimensions that a config field decides: key pattern, dimension -> field.
-DIMENSIONS = (
-    (
-        r"bert\.embeddings\.word_embeddings\.weight|cls\.predictions\.(decoder\.weight|(decoder\.)?bias)",
-        0,
-        "vocab_size",
+LAYER = re.compile(r"bert\.encoder\.layer\.(\d{1,9})\.(.+)")
+
+
+def _model(config: ErnieThuConfig) -> nn.Module:
+    from ..models.ernie_thu.modeling_ernie_thu import ErnieThuForPreTraining
+
+    return ErnieThuForPreTraining(config)
+
+
+def _task_heads(config: ErnieThuConfig, tensors: Mapping[str, torch.Tensor]) -> Shapes:
+    """The fine-tuned heads that a file has; the number of labels is the file's."""
+    shapes: Shapes = {}
+    for head, biased in (("typing", False), ("classifier", True), ("qa_outputs", True)):
+        if has_part(tensors, f"{head}."):
+            labels = 2 if head == "qa_outputs" else size_of(tensors, f"{head}.weight") or config.num_labels
+            shapes[f"{head}.weight"] = (labels, config.hidden_size)
+            shapes |= {f"{head}.bias": (labels,)} if biased else {}
+    return shapes
+
+
+LAYOUT = Layout(
+    title="ERNIE-THU",
+    foreign="These keys fit nowhere in ERNIE-THU",
+    model=_model,
+    dimensions=(
+        *DIMENSIONS,
+        (r"bert\.encoder\.layer\.\d+\.intermediate\.dense_ent\.bias", 0, "intermediate_size"),
+        (
+            r".*\.dense_ent\.bias|.*\.LayerNorm_ent\..*|.*_ent\.(query|key|value|dense|LayerNorm)\..*",
+            -1,
+            "entity_hidden_size",
+        ),
+        (r".*\.output\.dense_ent\.weight|cls\.predictions_ent\..*", 0, "entity_hidden_size"),
+        (r".*\.intermediate\.dense_ent\.weight|bert\.entity_embeddings\.weight", -1, "entity_hidden_size"),
+        (r".*", -1, "hidden_size"),
     ),
-    (r"bert\.embeddings\.position_embeddings\.weight", 0, "max_position_embeddings"),
-    (r"bert\.embeddings\.token_type_embeddings\.weight", 0, "type_vocab_size"),
-    (r"bert\.encoder\.layer\.\d+\.intermediate\.dense(_ent)?\.(weight|bias)", 0, "intermediate_size"),
-    (
-        r".*\.dense_ent\.bias|.*\.LayerNorm_ent\..*|.*_ent\.(query|key|value|dense|LayerNorm)\..*",
-        -1,
-        "entity_hidden_size",
-    ),
-    (r".*\.output\.dense_ent\.weight|cls\.predictions_ent\..*", 0, "entity_hidden_size"),
-    (r".*\.intermediate\.dense_ent\.weight|bert\.entity_embeddings\.weight", -1, "entity_hidden_size"),
-    (r".*", -1, "hidden_size"),
+    parts=PARTS,
+    needs=dict.fromkeys(("cls.seq_relationship.", "typing.", "classifier."), "bert.pooler."),
+    more_shapes=_task_heads,
 )
 
 
@@ -150,19 +168,12 @@ def convert_config(original: Mapping[str, Any]) -> ErnieThuConfig:
         >>> config.fusion_layer_types, config.entity_hidden_size
         (['sim', 'mix', 'sim'], 100)
     """
-    if not isinstance(original, Mapping):
-        raise TypeError(f"`original` must be a mapping of options, got a {type(original).__name__}.")
-    missing = [name for name in SIZES if original.get(name) is None]
-    if missing:
-        raise ValueError(
-            f"The original config must give the sizes of the model; {name_some(missing)} "
-            f"{'is' if len(missing) == 1 else 'are'} missing. Pass the config file that belongs to the weights."
-        )
-    fields = {name: original[name] for name in SAME_NAME if original.get(name) is not None}
+    check_options(original, RENAMED)
+    fields = read_fields(original, SAME_NAME, SIZES)
     for theirs, ours in RENAMED.items():
         if original.get(theirs) is not None:
             fields.setdefault(ours, original[theirs])
-    config = ErnieThuConfig(**fields)
+    config = made_config(ErnieThuConfig, fields, "ERNIE-THU")
     config.auto_map = dict(AUTO_MAP)
     return config
 
@@ -218,8 +229,7 @@ def infer_layer_types(names: Mapping[str, Any]) -> list[str] | None:
         if match:
             layers.setdefault(int(match[1]), set()).add(match[2])
     types = []
-    for number in range(max(layers, default=-1) + 1):
-        parts = layers.get(number, set())
+    for number, parts in sorted(layers.items()):
         attends = any(part.startswith(("attention.self_ent.", "attention.output_ent.")) for part in parts)
         fuses = any("dense_ent." in part and not part.startswith("attention.") for part in parts)
         if attends and not fuses:
@@ -257,30 +267,10 @@ def convert_state_dict(original: Mapping[str, torch.Tensor], config: ErnieThuCon
         >>> converted.keys() == ours.keys(), all(torch.equal(converted[key], ours[key]) for key in ours)
         (True, True)
     """
-    converted: Tensors = {}
-    sources: dict[str, str] = {}
-    for key, tensor in original.items():
-        name, _ = describe_key(key)
-        if name in BUFFERS:
-            continue
-        if name in converted:
-            raise ValueError(f"The keys `{sources[name]}` and `{key}` both stand for `{name}`: remove one.")
-        converted[name] = tensor
-        sources[name] = key
-    _check_layers(converted, config)
-    expected = _expected_shapes(config, converted)
-    unknown = [key for name, key in sources.items() if name not in expected]
-    if unknown:
-        raise ValueError(
-            f"These keys fit nowhere in ERNIE-THU: {name_some(unknown)}. Remove them from the file, or convert it "
-            "with the module of its own family."
-        )
-    for name, tensor in converted.items():
-        if tuple(tensor.shape) != expected[name]:
-            raise ValueError(_shape_message(sources[name], name, tuple(tensor.shape), expected[name]))
-    _tie(converted, config)
-    _check_complete(converted, expected)
-    return converted
+    named = ((describe_key(key)[0], key, tensor) for key, tensor in original.items())
+    converted, sources = by_our_names(item for item in named if item[0] not in BUFFERS)
+    layout = LAYOUT if _check_types(converted, config) else replace(LAYOUT, optional=ENTITY_NAMES)
+    return layout.check(converted, sources, config)
 
 
 def revert_state_dict(
@@ -301,24 +291,8 @@ def revert_state_dict(
     Raises:
         ValueError: a key is not one of an ERNIE-THU model, or a bias untied from its head would be lost.
     """
-    expected = _expected_shapes(config, ours)
-    unknown = [key for key in ours if key not in expected]
-    if unknown:
-        raise ValueError(f"These keys are not of an ERNIE-THU model with this config: {name_some(unknown)}.")
-    reverted = {}
-    for key, tensor in ours.items():
-        if key.endswith(".decoder.bias"):
-            own = ours.get(TIED[key])
-            if own is not None and not torch.equal(own, tensor):
-                raise ValueError(f"`{key}` differs from `{TIED[key]}`, and the original has only one bias.")
-            continue
-        added = key in TIED and tensor is ours.get(TIED[key])
-        if key in TIED and (tied_copies is False or (tied_copies is None and added)):
-            continue
-        reverted[key] = tensor
-    if tied_copies and "cls.predictions.bias" in ours and WORD_EMBEDDINGS in ours:
-        reverted.setdefault("cls.predictions.decoder.weight", ours[WORD_EMBEDDINGS])
-    return reverted
+    _check_types(ours, config)
+    return LAYOUT.revert_tensors(ours, config, tied_copies)
 
 
 def convert_checkpoint(original: Mapping[str, torch.Tensor], options: Mapping[str, Any]) -> Conversion:
@@ -346,19 +320,20 @@ def convert_checkpoint(original: Mapping[str, torch.Tensor], options: Mapping[st
         >>> conversion.architecture, conversion.initialised
         ('ErnieThuForPreTraining', {})
     """
+    check_options(options, (*SAME_NAME, *RENAMED))
     names = {key: describe_key(key) for key in original}
     tensors = {name: original[key] for key, (name, _) in names.items()}
     options = dict(options)
     inferred = infer_layer_types(tensors)
     if inferred is not None and not any(options.get(name) for name in ("layer_types", "fusion_layer_types")):
         options["layer_types"] = inferred
-    widths = {tensor.shape[-1] for name, tensor in tensors.items() if name.endswith("intermediate.dense_ent.weight")}
+    widths = {size_of(tensors, name, 1) for name in tensors if name.endswith("intermediate.dense_ent.weight")} - {None}
     if len(widths) == 1 and not any(options.get(name) for name in ("ent_hidden_size", "entity_hidden_size")):
         options["entity_hidden_size"] = widths.pop()
-    table = tensors.get("bert.entity_embeddings.weight")
+    rows = size_of(tensors, "bert.entity_embeddings.weight")
     config = convert_config(options)
-    if table is not None:
-        config.entity_vocab_size, config.entity_embeddings_in_checkpoint = table.shape[0], True
+    if rows is not None:
+        config.entity_vocab_size, config.entity_embeddings_in_checkpoint = rows, True
     converted = convert_state_dict(original, config)
     architecture = _architecture(converted)
     task = next((head for head in TASKS if any(name.startswith(head) for name in converted)), None)
@@ -366,7 +341,7 @@ def convert_checkpoint(original: Mapping[str, torch.Tensor], options: Mapping[st
         config.num_labels = converted[f"{task}weight"].shape[0]
     if task == "typing.":
         config.problem_type = "multi_label_classification"
-    tied = {name for name in TIED if config.tie_word_embeddings or name.endswith(".bias")}
+    tied = LAYOUT.tied_names(config)
     dropped = {key: "an index buffer, no weight" for key, (name, _) in names.items() if name in BUFFERS}
     dropped |= {key: f"tied to `{TIED[name]}`" for key, (name, _) in names.items() if name in tied}
     kept = {name: tensor for name, tensor in converted.items() if name not in tied}
@@ -376,11 +351,7 @@ def convert_checkpoint(original: Mapping[str, torch.Tensor], options: Mapping[st
         kept = {name: tensor for name, tensor in kept.items() if name not in unused}
     fresh = {} if inferred is not None else _fresh_entity_side(config, converted)
     kept |= fresh
-    initialised = {
-        f"{head}*": what
-        for head, what in PRETRAINING_PARTS.items()
-        if task is None and not any(name.startswith(head) for name in converted)
-    }
+    parts = PRETRAINING_PARTS if task is None else {}
     counts = Counter(change for _, changes in names.values() for change in changes)
     return Conversion(
         config=config,
@@ -388,7 +359,7 @@ def convert_checkpoint(original: Mapping[str, torch.Tensor], options: Mapping[st
         architecture=architecture,
         renamed={CHANGES[change]: number for change, number in counts.items()},
         dropped=dropped,
-        initialised=initialised,
+        initialised=lacking_parts(converted, parts),
         filled={ENTITY_SIDE: "entity side of the encoder"} if fresh else {},
     )
 
@@ -493,29 +464,13 @@ def _architecture(names: Mapping[str, Any]) -> str:
     return alone.get(heads[0], "ErnieThuForPreTraining") if len(heads) == 1 else "ErnieThuForPreTraining"
 
 
-def _expected_shapes(config: ErnieThuConfig, names: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the pre-training model, and of the fine-tuned heads that `names` has."""
-    from ..models.ernie_thu.modeling_ernie_thu import ErnieThuForPreTraining
-
-    with torch.device("meta"):
-        model = ErnieThuForPreTraining(config)
-    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    hidden = config.hidden_size
-    for head, biased in (("typing", False), ("classifier", True), ("qa_outputs", True)):
-        weight = names.get(f"{head}.weight")
-        if weight is not None:
-            labels = 2 if head == "qa_outputs" else weight.shape[0]
-            shapes |= {f"{head}.weight": (labels, hidden), **({f"{head}.bias": (labels,)} if biased else {})}
-    return shapes
-
-
 def _fresh_entity_side(config: ErnieThuConfig, tensors: Mapping[str, torch.Tensor]) -> Tensors:
     """The encoder's entity side as training begins: normal weights, zero biases, LayerNorms of one and zero."""
     generator = torch.Generator().manual_seed(0)
     dtype = tensors[WORD_EMBEDDINGS].dtype
     fresh = {}
-    for name, shape in _expected_shapes(config, {}).items():
-        if not (LAYER.match(name) and "_ent." in name):
+    for name, shape in LAYOUT.shapes(config, {}).items():
+        if not re.match(ENTITY_NAMES, name):
             continue
         if name.endswith("bias"):
             value = torch.zeros(shape)
@@ -527,22 +482,12 @@ def _fresh_entity_side(config: ErnieThuConfig, tensors: Mapping[str, torch.Tenso
     return fresh
 
 
-def _check_layers(names: Mapping[str, torch.Tensor], config: ErnieThuConfig) -> None:
-    found = max((int(match[1]) + 1 for match in map(LAYER.match, names) if match), default=0)
-    if not found:
-        raise ValueError(
-            "The file has no encoder layer: expected names like `bert.encoder.layer.0.output.dense.weight`, got "
-            f"{name_some(sorted(names))}."
-        )
-    if found != config.num_hidden_layers:
-        raise ValueError(
-            f"`num_hidden_layers` must be the number of layers in the file, {found}, got {config.num_hidden_layers}. "
-            "Use the config that belongs to the weights."
-        )
-    inferred = infer_layer_types(names)
-    wanted = list(config.fusion_layer_types or [])
+def _check_types(names: Mapping[str, torch.Tensor], config: ErnieThuConfig) -> bool:
+    """Whether the names have an entity side; if so, layer for layer the one that the config describes."""
+    LAYOUT.check_layers(names, config)
+    inferred, wanted = infer_layer_types(names), list(config.fusion_layer_types or [])
     if inferred is None or inferred == wanted:
-        return
+        return inferred is not None
     wrong = [
         f"layer {number} is {theirs!r} in the file and {ours!r} in the config"
         for number, (theirs, ours) in enumerate(zip(inferred, wanted, strict=True))
@@ -552,48 +497,3 @@ def _check_layers(names: Mapping[str, torch.Tensor], config: ErnieThuConfig) -> 
         f"`fusion_layer_types` (the original's `layer_types`) must be {inferred}, as the file's keys say: "
         f"{'; '.join(wrong)}. Use the config that belongs to the weights."
     )
-
-
-def _shape_message(key: str, name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> str:
-    """Names the config field behind a wrong shape, where one dimension is to blame."""
-    message = f"`{key}` has shape {shape} and the config asks for {expected}"
-    for pattern, dimension, field in DIMENSIONS:
-        applies = re.fullmatch(pattern, name) and len(shape) == len(expected)
-        if applies and shape[dimension] != expected[dimension]:
-            return f"{message}: `{field}` is {expected[dimension]} in the config, {shape[dimension]} in the file."
-    return f"{message}. Use the config that belongs to the weights."
-
-
-def _tie(converted: Tensors, config: ErnieThuConfig) -> None:
-    """Add tied entries that the file lacks, and refuse those that differ from what they would be tied to."""
-    if not any(name.startswith("cls.predictions.") for name in converted):
-        return
-    for name, source in TIED.items():
-        if source not in converted:
-            continue
-        if name not in converted:
-            converted[name] = converted[source]
-        elif (config.tie_word_embeddings or name.endswith(".bias")) and not torch.equal(
-            converted[name], converted[source]
-        ):
-            raise ValueError(
-                f"`{name}` differs from `{source}`, to which ERNIE-THU ties it: the file is not an ERNIE-THU "
-                "checkpoint, or it was trained untied."
-            )
-
-
-def _check_complete(converted: Mapping[str, torch.Tensor], expected: Mapping[str, tuple[int, ...]]) -> None:
-    """The encoder must be whole, the entity side whole or absent, and so every head."""
-    missing = [name for name in expected if name not in converted]
-    present = tuple(part for part in PARTS if any(name.startswith(part) for name in converted))
-    has_entities = infer_layer_types(converted) is not None
-    lacking = [
-        name
-        for name in missing
-        if (not name.startswith(PARTS) or name.startswith(present))
-        and (has_entities or not (LAYER.match(name) and "_ent." in name))
-    ]
-    if lacking:
-        raise ValueError(
-            f"The file lacks weights: {name_some(lacking)}. The encoder must be complete, and each head that is there."
-        )

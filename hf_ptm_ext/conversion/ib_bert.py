@@ -8,14 +8,14 @@ have our names already are read too. Names and shapes are those of the code; no 
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
 from ..models.ib_bert.configuration_ib_bert import AUTO_MAP, FIXED, IBBertConfig
-from .bert_layout import BUFFERS, RENAMES, TIED, Layout, read_fields
+from .layout import BUFFERS, RENAMES, TIED, Layout
+from .options import made_config, read_fields
 from .report import Conversion
 
 __all__ = [
@@ -79,7 +79,7 @@ def _pretraining_model(config: IBBertConfig) -> nn.Module:
 LAYOUT = Layout(
     title="IB-BERT",
     prefix="IBBert",
-    pretraining_model=_pretraining_model,
+    model=_pretraining_model,
     renames=(*TENSORFLOW, *RENAMES),
     buffers=rf"{BUFFERS}|{STATE}",
     dimensions=(
@@ -117,7 +117,7 @@ def convert_config(original: Mapping[str, Any]) -> IBBertConfig:
     fields = read_fields(original, FIELDS, SIZES)
     if fields.get("hidden_act") == "gelu":
         fields["hidden_act"] = "gelu_new"
-    config = IBBertConfig(**fields)
+    config = made_config(IBBertConfig, fields, "IB-BERT")
     for name in FIXED:
         if hasattr(config, name):
             delattr(config, name)
@@ -188,9 +188,7 @@ def convert_checkpoint(original: Mapping[str, torch.Tensor], options: Mapping[st
     Raises:
         ValueError: as `convert_config` and `convert_state_dict`.
     """
-    conversion = LAYOUT.convert_file(_transposed(original), convert_config(options))
-    tensors = {name: value.contiguous() for name, value in conversion.tensors.items()}
-    return replace(conversion, tensors=tensors)
+    return LAYOUT.convert_file(_transposed(original), convert_config(options))
 
 
 def revert_config(config: IBBertConfig) -> dict[str, Any]:

@@ -11,8 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import nn
 
 from ..models.k_adapter.configuration_k_adapter import AUTO_MAP, KAdapterConfig
+from .layout import Layout, by_our_names, check_weights, has_part, layer_numbers
+from .options import check_options, made_config
 
 __all__ = ["convert_config", "convert_state_dict", "revert_state_dict"]
 
@@ -51,13 +54,14 @@ def convert_config(original: Mapping[str, Any]) -> KAdapterConfig:
         >>> convert_config({"adapters": ["lin"], "adapter_list": [0, 11, 22]}).adapter_hidden_size
         768
     """
-    if not isinstance(original, Mapping):
-        raise TypeError(f"`original` must be a mapping of options, got {type(original).__name__}.")
-    width = int(original.get("base_hidden_size", 1024))
+    check_options(original, (*FIELDS, "base_hidden_size", "base_layers", "adapters"))
+    if isinstance(original.get("encoder_config"), Mapping):
+        check_options(original["encoder_config"])
+    width = original.get("base_hidden_size", 1024)
     encoder = original.get("encoder_config") or {
         "model_type": "roberta",
         "hidden_size": width,
-        "num_hidden_layers": int(original.get("base_layers", 24)),
+        "num_hidden_layers": original.get("base_layers", 24),
         "num_attention_heads": max(width // HEAD_WIDTH, 1),
         "intermediate_size": 4 * width,
         "vocab_size": 50265,
@@ -67,7 +71,8 @@ def convert_config(original: Mapping[str, Any]) -> KAdapterConfig:
     }
     fields = {ours: original[theirs] for theirs, ours in FIELDS.items() if original.get(theirs) is not None}
     adapters = list(original.get("adapters", ["fac"]))
-    config = KAdapterConfig(encoder_config=encoder, adapters=adapters, respect_padding=False, **fields)
+    fields |= {"encoder_config": encoder, "adapters": adapters, "respect_padding": False}
+    config = made_config(KAdapterConfig, fields, "K-Adapter")
     config.auto_map = dict(AUTO_MAP)
     return config
 
@@ -84,25 +89,21 @@ def convert_state_dict(original: Mapping[str, torch.Tensor], config: KAdapterCon
         loaded with `strict=False`.
 
     Raises:
-        ValueError: a key is none of the original's, named.
+        ValueError: a key is none of the original's, or an adapter, a layer that joins or a head lacks weights, or has
+            others than the config asks for; all are named.
 
     Example:
         >>> config = convert_config({"adapters": ["fac"]})
-        >>> list(convert_state_dict({"adapter.1.up_project.bias": torch.zeros(1024)}, config))
-        ['k_adapter.adapters.fac.part.1.up_project.bias']
+        >>> joins = {"com_dense.weight": torch.zeros(1024, 2048), "com_dense.bias": torch.zeros(1024)}
+        >>> list(convert_state_dict(joins, config))
+        ['k_adapter.fusion.fac.weight', 'k_adapter.fusion.fac.bias']
     """
-    converted, unknown = {}, []
-    for key, value in original.items():
-        name = _ours(re.sub(r"^(module|model)\.", "", key), config)
-        if name is None:
-            unknown.append(key)
-        else:
-            converted[name] = value
+    names = {key: _ours(re.sub(r"^(module|model)\.", "", key), config) for key in original}
+    unknown = sorted(key for key, name in names.items() if name is None)
     if unknown:
-        raise ValueError(
-            f"`original` has {len(unknown)} keys that are none of K-Adapter's: {', '.join(sorted(unknown)[:5])}."
-        )
-    return converted
+        raise ValueError(f"`original` has {len(unknown)} keys that are none of K-Adapter's: {', '.join(unknown[:5])}.")
+    tensors, sources = by_our_names((name, key, original[key]) for key, name in names.items() if name is not None)
+    return _layout(tensors, config).check(tensors, sources, config)
 
 
 def revert_state_dict(ours: Mapping[str, torch.Tensor], config: KAdapterConfig) -> dict[str, torch.Tensor]:
@@ -115,11 +116,16 @@ def revert_state_dict(ours: Mapping[str, torch.Tensor], config: KAdapterConfig) 
     Returns:
         Tensors under the original's names.
 
+    Raises:
+        ValueError: there are none of the adapter's, or some of them or of a head are missing.
+
     Example:
         >>> config = convert_config({"adapters": ["fac"]})
-        >>> list(revert_state_dict({"k_adapter.fusion.fac.bias": torch.zeros(1024)}, config))
-        ['com_dense.bias']
+        >>> joins = {"com_dense.weight": torch.zeros(1024, 2048), "com_dense.bias": torch.zeros(1024)}
+        >>> list(revert_state_dict(convert_state_dict(joins, config), config))
+        ['com_dense.weight', 'com_dense.bias']
     """
+    _layout(ours, config).check_ours(ours, config)
     name = config.adapters[0]
     renames = (
         (rf"^{PREFIX}adapters\.{re.escape(name)}\.part\.", "adapter."),
@@ -133,7 +139,38 @@ def revert_state_dict(ours: Mapping[str, torch.Tensor], config: KAdapterConfig) 
             if re.match(pattern, key):
                 found[re.sub(pattern, replacement, key)] = value
                 break
+    check_weights(found)
     return found
+
+
+def _layout(tensors: Mapping[str, torch.Tensor], config: KAdapterConfig) -> Layout:
+    """The layout of a file, by its head; the encoder, adapters, what joins them and the head may be missing whole."""
+    part = f"{PREFIX}adapters.{config.adapters[0]}.part."
+    numbers = layer_numbers(tensors, part)
+    layers = layer_numbers(tensors, f"{part}{min(numbers, default=0)}.encoder.layer.")
+    for name, found, wanted in (
+        ("adapter_list", len(numbers), len(config.adapter_layers or [])),
+        ("adapter_transformer_layers", len(layers), config.adapter_num_hidden_layers),
+    ):
+        if numbers and found != wanted:
+            raise ValueError(f"`{name}` says {wanted}, and the file has {found} of them: correct the config.")
+
+    def model(config: KAdapterConfig) -> nn.Module:
+        from ..models.k_adapter.modeling_k_adapter import KAdapterForDependencyHeads, KAdapterForRelationClassification
+
+        heads = KAdapterForDependencyHeads if has_part(tensors, "attention.") else KAdapterForRelationClassification
+        return heads(config)
+
+    joins = [f"{PREFIX}{kind}.{name}." for kind in ("adapters", "fusion") for name in config.adapters]
+    return Layout(
+        title="K-Adapter",
+        model=model,
+        stacks=(),
+        dimensions=((r"classifier\.out_proj\..*", 0, "num_labels"),),
+        parts=(*joins, f"{PREFIX}fusion_of_all.", f"{PREFIX}encoder.", "classifier.", "attention."),
+        needs={"attention.": "classifier."},
+        tied={},
+    )
 
 
 def _ours(key: str, config: KAdapterConfig) -> str | None:

@@ -26,10 +26,24 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import nn
 from transformers.utils import logging
 
 from ..models.kbert.configuration_kbert import AUTO_MAP, KBertConfig
 from .files import name_some
+from .layout import (
+    TIED,
+    WORD_EMBEDDINGS,
+    Layout,
+    Shapes,
+    by_our_names,
+    check_weights,
+    has_part,
+    lacking_parts,
+    layer_numbers,
+    size_of,
+)
+from .options import check_options, made_config, read_fields
 from .report import Conversion
 
 __all__ = [
@@ -85,6 +99,9 @@ SAME_NAME = (
 )
 # What UER's json does not hold: the Chinese vocabulary of Google's BERT and its position table.
 UER_VOCABULARY, UER_POSITIONS, UER_SEGMENTS = 21128, 512, 3
+# UER's and K-BERT's options of other names than ours.
+UER_OPTIONS = (*UER_SIZES, "emb_size", "dropout", "max_position", "max_seq_length", "segment_vocab")
+UER_OPTIONS += ("no_vm", "tie_weights", "labels_num", "architectures")
 # Options of UER and TencentPretrain that make another architecture, and the values under which they do not.
 UER_ARCHITECTURE = {
     "encoder": ("transformer", "bert"),
@@ -108,12 +125,34 @@ UER_ARCHITECTURE = {
     ),
 }
 
-WORD_EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
-SEGMENTS = "bert.embeddings.token_type_embeddings.weight"
-TIED = {
-    "cls.predictions.decoder.weight": WORD_EMBEDDINGS,
-    "cls.predictions.decoder.bias": "cls.predictions.bias",
+SEGMENTS = 21128, 512, 3
+# UER's and K-BERT's options of other names than ours.
+UER_OPTIONS = (*UER_SIZES, "emb_size", "dropout", "max_position", "max_seq_length", "segment_vocab")
+UER_OPTIONS += ("no_vm", "tie_weights", "labels_num", "architectures")
+# Options of UER and TencentPretrain that make another architecture, and the values under which they do not.
+UER_ARCHITECTURE = {
+    "encoder": ("transformer", "bert"),
+    "embedding": ("bert", "word_pos_seg", ["word", "pos", "seg"]),
+    "mask": ("fully_visible",),
+    "layernorm": ("normal",),
+    "layernorm_positioning": ("post",),
+    "feed_forward": ("dense",),
+    **dict.fromkeys(
+        (
+            "remove_embedding_layernorm",
+            "remove_transformer_bias",
+            "remove_attention_scale",
+            "relative_position_embedding",
+            "rotary_position_embedding",
+            "factorized_embedding_parameterization",
+            "parameter_sharing",
+            "has_residual_attention",
+        ),
+        (False,),
+    ),
 }
+
+SEGMENTS = "bert.embeddings.token_type_embeddings.weight"
 # Parts that a file has whole or not at all, and what is said of those of pre-training that it lacks.
 PARTS = ("bert.pooler.", "cls.predictions.", "cls.seq_relationship.", "classifier.", "qa_outputs.")
 PRETRAINING_PARTS = {
@@ -153,6 +192,7 @@ TARGETS = {
     "bert.pooler.dense": ("target.nsp_linear_1", "target.sp.linear_1"),
     "cls.seq_relationship": ("target.nsp_linear_2", "target.sp.linear_2"),
 }
+CLASSIFIERS = ("BertForSequenceClassification", "BertForTokenClassification", "BertForMultipleChoice")
 CLASSIFIER = {"output_layer_1": "bert.pooler.dense", "output_layer_2": "classifier", "output_layer": "classifier"}
 FROM_UER = {
     **{theirs: ours for ours, names in {**EMBEDDINGS, **TARGETS}.items() for theirs in names},
@@ -164,18 +204,35 @@ FROM_UER = {
     "target.nsp.linear_2": "cls.seq_relationship",
 }
 FROM_UER_LAYER = {theirs: ours for ours, theirs in LAYER.items()}
+NEXT = "cls.seq_relationship."
 NEXT_SENTENCE = re.compile(r"(module\.)?target\.(nsp|sp)[._]linear_[12]\.(weight|bias)")
-# Dimensions that a config field decides: key pattern, dimension -> field, and what UER calls it.
-DIMENSIONS = (
-    (
-        r"bert\.embeddings\.word_embeddings\.weight|cls\.predictions\.(decoder\.weight|(decoder\.)?bias)",
-        0,
-        "vocab_size",
-    ),
-    (r"bert\.embeddings\.position_embeddings\.weight", 0, "max_position_embeddings"),
-    (r"bert\.embeddings\.token_type_embeddings\.weight", 0, "type_vocab_size"),
-    (r"bert\.encoder\.layer\.\d+\.intermediate\.dense\.(weight|bias)", 0, "intermediate_size"),
-    (r".*", -1, "hidden_size"),
+
+
+def _model(config: KBertConfig) -> nn.Module:
+    from ..models.kbert.modeling_kbert import KBertForPreTraining
+
+    return KBertForPreTraining(config)
+
+
+def _task_heads(config: KBertConfig, tensors: Mapping[str, torch.Tensor]) -> Shapes:
+    """The fine-tuned heads that a file has; the number of labels is the file's."""
+    shapes: Shapes = {}
+    for head in ("classifier", "qa_outputs"):
+        if has_part(tensors, f"{head}."):
+            bias = tensors.get(f"{head}.bias")
+            labels = config.num_labels if bias is None else bias.numel()
+            shapes |= {f"{head}.weight": (labels, config.hidden_size), f"{head}.bias": (labels,)}
+    return shapes
+
+
+LAYOUT = Layout(
+    title="K-BERT",
+    foreign="These keys fit nowhere in K-BERT",
+    model=_model,
+    parts=PARTS,
+    more_shapes=_task_heads,
+    field_names={"num_hidden_layers": "`layers_num` (`num_hidden_layers`)"},
+    example="encoder.transformer.0.layer_norm_1.gamma",
 )
 
 
@@ -204,9 +261,8 @@ def convert_config(original: Mapping[str, Any]) -> KBertConfig:
         >>> config.num_hidden_layers, config.type_vocab_size, config.layer_norm_style
         (2, 3, 'uer')
     """
-    if not isinstance(original, Mapping):
-        raise TypeError(f"`original` must be a mapping of options, got a {type(original).__name__}.")
-    fields = {name: original[name] for name in SAME_NAME if original.get(name) is not None}
+    check_options(original, UER_OPTIONS)
+    fields = read_fields(original, SAME_NAME, ())
     if _is_uer_config(original):
         _check_uer_architecture(original)
         fields |= _uer_fields(original, fields)
@@ -218,7 +274,7 @@ def convert_config(original: Mapping[str, Any]) -> KBertConfig:
         )
     if "id2label" in fields:
         fields.pop("num_labels", None)
-    config = KBertConfig(**fields)
+    config = made_config(KBertConfig, fields, "K-BERT")
     config.auto_map = dict(AUTO_MAP)
     return config
 
@@ -353,31 +409,17 @@ def convert_state_dict(
             f"The file has a classifier and a next-sentence target. K-BERT pools once: {name_some(left_out)} are left "
             "out, and `output_layer_1` is the pooler."
         )
-    converted: Tensors = {}
-    sources: dict[str, str] = {}
+    named = []
     for key, tensor in original.items():
         name, changes = describe_key(key)
         if name in BUFFERS or key in left_out:
             continue
-        if name in converted:
-            raise ValueError(f"The keys `{sources[name]}` and `{key}` both stand for `{name}`: remove one.")
-        if name == SEGMENTS and "uer" in changes and tensor.shape[0] == config.type_vocab_size + 1:
-            tensor = tensor[1:].clone()  # a view could not be saved by itself
-        converted[name] = tensor
-        sources[name] = key
-    _check_layers(converted, original, config)
-    expected = _expected_shapes(config, converted)
-    unknown = [key for name, key in sources.items() if name not in expected]
-    if unknown:
-        raise ValueError(
-            f"These keys fit nowhere in K-BERT: {name_some(unknown)}. Remove them from the file, or convert it with "
-            "the module of its own family."
-        )
-    for name, tensor in converted.items():
-        if tuple(tensor.shape) != expected[name]:
-            raise ValueError(_shape_message(sources[name], name, tuple(tensor.shape), expected[name]))
-    _tie(converted, config)
-    _check_complete(converted, expected)
+        if name == SEGMENTS and "uer" in changes and tensor.ndim and len(tensor) == config.type_vocab_size + 1:
+            check_weights({key: tensor})
+            tensor = tensor[1:]
+        named.append((name, key, tensor))
+    converted, sources = by_our_names(named)
+    converted = LAYOUT.check(converted, sources, config)
     return _scale_layer_norms(converted, config, 0.5) if folds else converted
 
 
@@ -420,30 +462,18 @@ def revert_state_dict(
     """
     if layout not in LAYOUTS:
         raise ValueError(f"`layout` must be one of {', '.join(LAYOUTS)}, got {layout!r}.")
-    expected = _expected_shapes(config, ours)
-    unknown = [key for key in ours if key not in expected]
-    if unknown:
-        raise ValueError(f"These keys are not of a K-BERT model with this config: {name_some(unknown)}.")
     unfolds = config.layer_norm_style == "hf" if fold_layer_norm is None else fold_layer_norm
     if unfolds and config.layer_norm_style == "uer":
         raise ValueError("`fold_layer_norm` must be False under `layer_norm_style='uer'`: gammas are UER's already.")
-    scaled = _scale_layer_norms(ours, config, -0.5) if unfolds else ours
+    for key in ours:
+        if key.startswith("qa_outputs."):
+            raise ValueError(f"`{key}` has no name in K-BERT's code. Save the encoder alone, or another head.")
+    kept = LAYOUT.revert_tensors(ours, config, tied_copies)
     reverted = {}
-    for key, tensor in scaled.items():
-        if key == "cls.predictions.decoder.bias":
-            own = ours.get(TIED[key])
-            if own is not None and not torch.equal(own, tensor):
-                raise ValueError(f"`{key}` differs from `{TIED[key]}`, and the original has only one bias.")
-            continue
-        added = key in TIED and tensor is ours.get(TIED[key])
-        if key in TIED and (tied_copies is False or (tied_copies is None and added)):
-            continue
+    for key, tensor in (_scale_layer_norms(kept, config, -0.5) if unfolds else kept).items():
         if key == SEGMENTS and config.type_vocab_size == 2:
             tensor = torch.cat([torch.zeros_like(tensor[:1]), tensor])
         reverted[_uer_name(key, ours, LAYOUTS.index(layout))] = tensor
-    if tied_copies and "cls.predictions.bias" in ours and WORD_EMBEDDINGS in ours:
-        decoder = _uer_name("cls.predictions.decoder.weight", ours, LAYOUTS.index(layout))
-        reverted.setdefault(decoder, ours[WORD_EMBEDDINGS])
     return reverted
 
 
@@ -476,11 +506,12 @@ def convert_checkpoint(original: Mapping[str, torch.Tensor], options: Mapping[st
     names = {key: describe_key(key) for key in original}
     tensors = {name: original[key] for key, (name, _) in names.items()}
     is_uer = any("uer" in changes for _, changes in names.values())
+    check_options(options, (*SAME_NAME, *UER_OPTIONS))
     options = dict(options)
     fold = options.pop("fold_layer_norm", None)
     parity = options.pop("reference_parity", False)
     assumed = _infer_sizes(options, tensors, is_uer)
-    rows = tensors[SEGMENTS].shape[0] if SEGMENTS in tensors else UER_SEGMENTS
+    rows = size_of(tensors, SEGMENTS) or UER_SEGMENTS
     if is_uer:
         options.setdefault("layer_norm_style", "uer" if parity else "hf")
         options.setdefault("reference_padding", parity)
@@ -489,11 +520,12 @@ def convert_checkpoint(original: Mapping[str, torch.Tensor], options: Mapping[st
     if is_uer and decoder is not None and words is not None and "tie_weights" not in options:
         options.setdefault("tie_word_embeddings", torch.equal(decoder, words))
     for head in ("classifier", "qa_outputs"):
-        if f"{head}.bias" in tensors and not options.get("id2label"):
-            options["num_labels"] = len(tensors[f"{head}.bias"])
+        labels = size_of(tensors, f"{head}.bias")
+        if labels is not None and not options.get("id2label"):
+            options["num_labels"] = labels
     config = convert_config(options)
     converted = convert_state_dict(original, config, fold)
-    tied = {name for name in TIED if config.tie_word_embeddings or name.endswith(".bias")}
+    tied = LAYOUT.tied_names(config)
     dropped = {key: "an index buffer, no weight" for key, (name, _) in names.items() if name in BUFFERS}
     dropped |= {key: f"tied to `{TIED[name]}`" for key, (name, _) in names.items() if name in tied}
     dropped |= dict.fromkeys(_superseded(original), "the classifier's first layer is the pooler")
@@ -504,14 +536,13 @@ def convert_checkpoint(original: Mapping[str, torch.Tensor], options: Mapping[st
     if is_uer and config.type_vocab_size < rows:
         dropped[f"row 0 of `{next(k for k, (n, _) in names.items() if n == SEGMENTS)}`"] = "the segment of padding"
     architecture = _architecture(converted, names, options)
-    lacking = {head: what for head, what in PRETRAINING_PARTS.items() if not _has(converted, head)}
     return Conversion(
         config=config,
         tensors={name: tensor for name, tensor in converted.items() if name not in tied},
         architecture=architecture,
         renamed=renamed,
         dropped=dropped,
-        initialised={f"{head}*": what for head, what in lacking.items()},
+        initialised=lacking_parts(converted, PRETRAINING_PARTS),
         assumed=assumed,
     )
 
@@ -595,10 +626,6 @@ def wordpiece_tokenizer(vocab: Mapping[str, int], config: KBertConfig, do_lower_
     return KBertTokenizer(dict(vocab), do_lower_case, kg=None, model_max_length=length, **options)
 
 
-def _has(tensors: Mapping[str, Any], part: str) -> bool:
-    return any(name.startswith(part) for name in tensors)
-
-
 def _superseded(original: Mapping[str, Any]) -> list[str]:
     """Keys of a next-sentence target beside a classifier, which has a first layer of its own."""
     if not any(key.removeprefix("module.").startswith("output_layer_1.") for key in original):
@@ -633,7 +660,11 @@ def _uer_name(name: str, ours: Mapping[str, Any], layout: int) -> str:
         return f"{TARGETS['cls.predictions.decoder'][layout]}.bias"
     stem, _, parameter = name.rpartition(".")
     layer = re.match(r"bert\.encoder\.layer\.(\d+)\.(.+)", stem)
-    pools = _has(ours, "bert.pooler.") and _has(ours, "classifier.") and not _has(ours, "cls.seq_relationship.")
+    pools = (
+        has_part(ours, "bert.pooler.")
+        and has_part(ours, "classifier.")
+        and not has_part(ours, "cls.seq_relationship.")
+    )
     if stem.endswith("LayerNorm"):
         parameter = {"weight": "gamma", "bias": "beta"}[parameter]
     if layer:
@@ -642,26 +673,19 @@ def _uer_name(name: str, ours: Mapping[str, Any], layout: int) -> str:
         return f"output_layer{'_2' if pools else ''}.{parameter}"
     if stem == "bert.pooler.dense" and pools:
         return f"output_layer_1.{parameter}"
-    if stem not in EMBEDDINGS and stem not in TARGETS:
-        raise ValueError(f"`{name}` has no name in K-BERT's code. Save the encoder alone, or another head.")
     return f"{({**EMBEDDINGS, **TARGETS})[stem][layout]}.{parameter}"
 
 
 def _infer_sizes(options: dict[str, Any], tensors: Mapping[str, torch.Tensor], is_uer: bool) -> dict[str, str]:
     """Complete the options from the file; what no weight tells is returned with the reason for its value."""
 
-    def rows(name: str) -> int | None:
-        return tensors[name].shape[0] if name in tensors else None
-
-    layers = [int(match[1]) for name in tensors if (match := re.match(r"bert\.encoder\.layer\.(\d+)\.", name))]
-    words = tensors.get(WORD_EMBEDDINGS)
     found = {
-        "vocab_size": rows(WORD_EMBEDDINGS),
-        "max_position": rows("bert.embeddings.position_embeddings.weight"),
-        "segment_vocab": rows(SEGMENTS),
-        "hidden_size": None if words is None else words.shape[1],
-        "layers_num": max(layers) + 1 if layers else None,
-        "feedforward_size": rows("bert.encoder.layer.0.intermediate.dense.weight"),
+        "vocab_size": size_of(tensors, WORD_EMBEDDINGS),
+        "max_position": size_of(tensors, "bert.embeddings.position_embeddings.weight"),
+        "segment_vocab": size_of(tensors, SEGMENTS),
+        "hidden_size": size_of(tensors, WORD_EMBEDDINGS, 1),
+        "layers_num": max(layer_numbers(tensors, "bert.encoder.layer."), default=-1) + 1 or None,
+        "feedforward_size": size_of(tensors, "bert.encoder.layer.0.intermediate.dense.weight"),
     }
     aliases = {"max_position": ("max_position_embeddings", "max_seq_length"), "segment_vocab": ("type_vocab_size",)}
     aliases |= {name: (ours,) for name, ours in UER_SIZES.items()}
@@ -679,86 +703,15 @@ def _infer_sizes(options: dict[str, Any], tensors: Mapping[str, torch.Tensor], i
 
 def _architecture(tensors: Mapping[str, Any], names: Mapping[str, tuple[str, Any]], options: Mapping[str, Any]) -> str:
     """The class that holds all of it."""
-    named = [name.removeprefix("Bert") for name in options.get("architectures") or () if name.startswith("BertFor")]
-    if _has(tensors, "qa_outputs."):
+    named = [name for name in options.get("architectures") or () if name in CLASSIFIERS]
+    if has_part(tensors, "qa_outputs."):
         return "KBertForQuestionAnswering"
-    if _has(tensors, "classifier."):
+    if has_part(tensors, "classifier."):
         if named:
-            return f"KBert{named[0]}"
+            return f"K{named[0]}"
         tags = any(re.fullmatch(r"(module\.)?output_layer\.weight", key) for key in names)
-        pools = _has(tensors, "bert.pooler.") and not tags
+        pools = has_part(tensors, "bert.pooler.") and not tags
         return "KBertForSequenceClassification" if pools else "KBertForTokenClassification"
-    if _has(tensors, "cls.seq_relationship."):
+    if has_part(tensors, "cls.seq_relationship."):
         return "KBertForPreTraining"
-    return "KBertForMaskedLM" if _has(tensors, "cls.predictions.") else "KBertModel"
-
-
-def _expected_shapes(config: KBertConfig, tensors: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of every part; the number of labels is the file's."""
-    from ..models.kbert.modeling_kbert import KBertForPreTraining
-
-    with torch.device("meta"):
-        model = KBertForPreTraining(config)
-    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    for head in ("classifier", "qa_outputs"):
-        bias = tensors.get(f"{head}.bias")
-        labels = config.num_labels if bias is None else len(bias)
-        shapes |= {f"{head}.weight": (labels, config.hidden_size), f"{head}.bias": (labels,)}
-    return shapes
-
-
-def _check_layers(names: Mapping[str, Any], original: Mapping[str, Any], config: KBertConfig) -> None:
-    matches = [re.match(r"bert\.encoder\.layer\.(\d+)\.", name) for name in names]
-    layers = {int(match[1]) for match in matches if match}
-    if not layers:
-        raise ValueError(
-            "The file has no encoder layer: expected names like `encoder.transformer.0.layer_norm_1.gamma` or "
-            f"`bert.encoder.layer.0...`, got {name_some(sorted(original))}."
-        )
-    found = max(layers) + 1
-    if found != config.num_hidden_layers:
-        raise ValueError(
-            f"`layers_num` (`num_hidden_layers`) must be the number of layers in the file, {found}, got "
-            f"{config.num_hidden_layers}. Use the config that belongs to the weights."
-        )
-
-
-def _shape_message(key: str, name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> str:
-    """Names the config field behind a wrong shape, where one dimension is to blame."""
-    message = f"`{key}` has shape {shape} and the config asks for {expected}"
-    for pattern, dimension, field in DIMENSIONS:
-        applies = re.fullmatch(pattern, name) and len(shape) == len(expected)
-        if applies and shape[dimension] != expected[dimension]:
-            return f"{message}: `{field}` is {expected[dimension]} in the config, {shape[dimension]} in the file."
-    return f"{message}. Use the config that belongs to the weights."
-
-
-def _tie(converted: Tensors, config: KBertConfig) -> None:
-    """Add tied entries that the file lacks, and refuse those that differ from what they would be tied to."""
-    if not _has(converted, "cls.predictions."):
-        return
-    for name, source in TIED.items():
-        if source not in converted:
-            continue
-        if name not in converted:
-            converted[name] = converted[source]
-        elif (config.tie_word_embeddings or name.endswith(".bias")) and not torch.equal(
-            converted[name], converted[source]
-        ):
-            raise ValueError(
-                f"`{name}` differs from `{source}`, to which the config ties it: the model was trained untied. Set "
-                "`tie_word_embeddings` to false (UER's `tie_weights`)."
-            )
-
-
-def _check_complete(converted: Mapping[str, Any], expected: Mapping[str, tuple[int, ...]]) -> None:
-    present = tuple(part for part in PARTS if _has(converted, part))
-    lacking = [
-        name for name in expected if name not in converted and (not name.startswith(PARTS) or name.startswith(present))
-    ]
-    if "cls.seq_relationship." in present and "bert.pooler." not in present:
-        lacking.append("bert.pooler.dense.weight")
-    if lacking:
-        raise ValueError(
-            f"The file lacks weights: {name_some(lacking)}. The encoder must be complete, and each head that is there."
-        )
+    return "KBertForMaskedLM" if has_part(tensors, "cls.predictions.") else "KBertModel"

@@ -19,10 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from ..models.mass.configuration_mass import MassConfig
 from ..models.mass.inputs_mass import source_limit, target_limit
 from .files import name_some
+from .layout import Layout, by_our_names, check_weights, layer_numbers
+from .options import check_options, made_config
 from .report import Conversion
 
 __all__ = [
@@ -145,14 +148,32 @@ KNOWN_BY_OPTION = {
     "pad_token_id": ("pad", "pad_token_id"),
     "eos_token_id": ("eos", "eos_token_id", "eos_and_decoder_start"),
 }
-# Our name -> its dimension -> the config field behind it.
-DIMENSIONS = (
-    (r".*(shared|embed_tokens|lm_head)\.weight", 0, "vocab_size"),
-    (r".*(shared|embed_tokens|lm_head)\.weight", 1, "d_model"),
-    (r"model\.encoder\.embed_positions\.weight", 0, "max_source_positions"),
-    (r"model\.decoder\.embed_positions\.weight", 0, "max_target_positions"),
-    (r"model\.encoder\..*fc1\.(weight|bias)", 0, "encoder_ffn_dim"),
-    (r"model\.decoder\..*fc1\.(weight|bias)", 0, "decoder_ffn_dim"),
+
+
+def _model(config: MassConfig) -> nn.Module:
+    from ..models.mass.modeling_mass import MassForConditionalGeneration
+
+    return MassForConditionalGeneration(config)
+
+
+LAYOUT = Layout(
+    title="MASS",
+    model=_model,
+    foreign="These keys fit nowhere in MASS",
+    blame="correct {0}, or use the vocabulary and the options that belong to the weights",
+    stacks=(("model.encoder.layers", "encoder_layers"), ("model.decoder.layers", "decoder_layers")),
+    dimensions=(
+        (r".*(shared|embed_tokens|lm_head)\.weight", 0, "vocab_size"),
+        (r".*(shared|embed_tokens|lm_head)\.weight", 1, "d_model"),
+        (r"model\.encoder\.embed_positions\.weight", 0, "max_source_positions"),
+        (r"model\.decoder\.embed_positions\.weight", 0, "max_target_positions"),
+        (r"model\.encoder\..*fc1\.(weight|bias)", 0, "encoder_ffn_dim"),
+        (r"model\.decoder\..*fc1\.(weight|bias)", 0, "decoder_ffn_dim"),
+    ),
+    parts=(),
+    needs={},
+    tied={"lm_head.weight": "model.decoder.embed_tokens.weight"},
+    example="encoder.layers.0.self_attn.in_proj_weight",
 )
 
 
@@ -176,6 +197,7 @@ def convert_config(original: Mapping[str, Any]) -> MassConfig:
         >>> config.d_model, config.encoder_layers, config.decoder_layers, config.max_source_positions
         (1024, 3, 6, 64)
     """
+    check_options(original)
     arch = original.get("arch")
     if arch is not None and arch not in ARCHITECTURES:
         raise ValueError(
@@ -210,7 +232,7 @@ def convert_config(original: Mapping[str, Any]) -> MassConfig:
     fields |= {name: options[name] for name in OWN_FIELDS if name in options}
     if "eos_token_id" in fields:
         fields.setdefault("decoder_start_token_id", fields["eos_token_id"])
-    return MassConfig(**_joined_positions(fields))
+    return made_config(MassConfig, _joined_positions(fields), "MASS")
 
 
 def _joined_positions(fields: dict[str, Any]) -> dict[str, Any]:
@@ -247,19 +269,12 @@ def convert_state_dict(original: Mapping[str, torch.Tensor], config: MassConfig)
         torch.Size([4, 4])
     """
     _check_family(original)
-    converted: Tensors = {}
-    sources: dict[str, str] = {}
-    for key, value in original.items():
-        name = key.removeprefix("module.")
-        if is_no_weight(name):
-            continue
-        for ours, tensor in _renamed(name, value):
-            if ours in converted:
-                raise ValueError(f"`{key}` and `{sources[ours]}` are both `{ours}`: keep one of them.")
-            converted[ours], sources[ours] = tensor, key
+    weights = {key: value for key, value in original.items() if not is_no_weight(key)}
+    check_weights(weights)
+    renamed = ((key, _renamed(key.removeprefix("module."), value)) for key, value in weights.items())
+    converted, sources = by_our_names((ours, key, value) for key, parts in renamed for ours, value in parts)
     _join_tables(converted, config)
-    _check_fit(converted, sources, config)
-    return converted
+    return LAYOUT.check(converted, {name: sources.get(name, name) for name in converted}, config)
 
 
 def revert_state_dict(ours: Mapping[str, torch.Tensor], config: MassConfig) -> Tensors:
@@ -271,8 +286,16 @@ def revert_state_dict(ours: Mapping[str, torch.Tensor], config: MassConfig) -> T
 
     Returns:
         The original's state dict, with fairseq's versions.
+
+    Raises:
+        ValueError: weights are missing, or are none of a MASS model with this config.
     """
-    base = {name.removeprefix("model."): value for name, value in ours.items()}
+    named = {
+        name if name.startswith(("model.", "lm_head.")) else f"model.{name}": value for name, value in ours.items()
+    }
+    _join_tables(named, config, written=True)
+    LAYOUT.check_ours(named, config)
+    base = {name.removeprefix("model."): value for name, value in named.items()}
     shared, output = base.pop("shared.weight", None), base.pop("lm_head.weight", None)
     result: Tensors = {}
     for side in ("encoder", "decoder"):
@@ -311,8 +334,10 @@ def convert_checkpoint(original: Mapping[str, torch.Tensor], options: Mapping[st
         ValueError: a size is neither in the options nor in the tensors (the message names its field), or as
             `convert_state_dict`.
     """
+    check_options(options)
     named = {name.removeprefix("module."): value for name, value in original.items()}
     _check_family(named)
+    check_weights({name: value for name, value in original.items() if not is_no_weight(name)})
     defaults = ARCHITECTURES.get(options.get("arch") or "", {})
     sizes = _sizes(named, options)
     settings = {**defaults, **sizes, **{name: value for name, value in options.items() if value is not None}}
@@ -504,6 +529,9 @@ def _sizes(named: Mapping[str, torch.Tensor], options: Mapping[str, Any]) -> dic
     missing = [name for name in NEEDED if name not in named]
     if missing:
         raise ValueError(f"The file lacks weights: {name_some(missing)}. It must hold the whole model.")
+    flat = [f"{name} {tuple(named[name].shape)}" for name in NEEDED if named[name].ndim != 2]
+    if flat:
+        raise ValueError(f"These weights must be matrices: {name_some(flat)}.")
     sizes: dict[str, Any] = {}
     table, other = (named[f"{side}.embed_tokens.weight"] for side in ("encoder", "decoder"))
     sizes["vocab_size"], sizes["encoder_embed_dim"] = table.shape
@@ -513,14 +541,9 @@ def _sizes(named: Mapping[str, torch.Tensor], options: Mapping[str, Any]) -> dic
     pad = next((options[name] for name in ("pad_token_id", "pad") if options.get(name) is not None), 0)
     for side, kind in (("encoder", "source"), ("decoder", "target")):
         sizes[f"max_{kind}_positions"] = named[f"{side}.embed_positions.weight"].shape[0] - 1 - pad
-        sizes[f"{side}_layers"] = _count_layers(named, f"{side}.layers.")
+        sizes[f"{side}_layers"] = max(layer_numbers(named, f"{side}.layers."), default=-1) + 1
         sizes[f"{side}_ffn_embed_dim"] = named[f"{side}.layers.0.fc1.weight"].shape[0]
     return sizes
-
-
-def _count_layers(names: Mapping[str, Any], prefix: str) -> int:
-    numbers = {int(name.removeprefix(prefix).split(".")[0]) for name in names if name.startswith(prefix)}
-    return max(numbers, default=-1) + 1
 
 
 def _renamed(name: str, value: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
@@ -528,35 +551,37 @@ def _renamed(name: str, value: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
     if name == "decoder.embed_out":
         return [("lm_head.weight", value)]
     packed = re.fullmatch(r"(.+_attn)\.in_proj_(weight|bias)", name)
-    if packed is not None and value.shape[0] % 3 == 0:
+    if packed is not None and value.ndim and value.shape[0] % 3 == 0:
         thirds = zip(PARTS, value.chunk(3), strict=True)
-        return [(f"model.{packed[1]}.{part}_proj.{packed[2]}", third.clone()) for part, third in thirds]
+        return [(f"model.{packed[1]}.{part}_proj.{packed[2]}", third) for part, third in thirds]
     return [("model." + name.replace(".emb_layer_norm.", ".layernorm_embedding."), value)]
 
 
-def _join_tables(converted: Tensors, config: MassConfig) -> None:
-    """Add the tied copies, and refuse tables that differ from what they would be tied to."""
+def _join_tables(converted: Tensors, config: MassConfig, written: bool = False) -> None:
+    """Add the tied copies, and refuse tables that differ; `written`: a checkpoint of ours, which has one of each."""
+    shared = "model.shared.weight"
     encoder, decoder = (f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder"))
-    if config.share_encoder_decoder_embeddings and encoder in converted and decoder in converted:
-        if not torch.equal(converted[encoder], converted[decoder]):
+    tables = [converted[name] for name in (encoder, decoder, shared) if name in converted]
+    if config.share_encoder_decoder_embeddings and tables and (written or len(tables) > 1):
+        if not all(table.shape == tables[0].shape and torch.equal(table, tables[0]) for table in tables):
             raise ValueError(
                 "`share_encoder_decoder_embeddings` (fairseq's `share_all_embeddings`) must be false: the file's "
                 "`encoder.embed_tokens.weight` and `decoder.embed_tokens.weight` differ."
             )
-        converted["model.shared.weight"] = converted[decoder] = converted[encoder]
+        converted |= dict.fromkeys((shared, encoder, decoder), tables[0])
     if not config.tie_word_embeddings:
         if "lm_head.weight" not in converted:
             raise ValueError(
                 "`tie_word_embeddings` (fairseq's `share_decoder_input_output_embed`) must be true: the file has no "
                 "output matrix `decoder.embed_out`."
             )
-    elif "lm_head.weight" in converted:
+    elif "lm_head.weight" in converted and not written:
         raise ValueError(
             "`tie_word_embeddings` (fairseq's `share_decoder_input_output_embed`) must be false: the file has an "
             "output matrix of its own, `decoder.embed_out`."
         )
     elif decoder in converted:
-        converted["lm_head.weight"] = converted[decoder]
+        converted.setdefault("lm_head.weight", converted[decoder])
 
 
 def _tied_copies(config: MassConfig) -> set[str]:
@@ -565,38 +590,6 @@ def _tied_copies(config: MassConfig) -> set[str]:
     if config.share_encoder_decoder_embeddings:
         tied |= {"model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"}
     return tied
-
-
-def _check_fit(converted: Tensors, sources: Mapping[str, str], config: MassConfig) -> None:
-    """Compare with what the model has; the message names the field to blame."""
-    from ..models.mass.modeling_mass import MassForConditionalGeneration
-
-    for side in ("encoder", "decoder"):
-        found, asked = _count_layers(converted, f"model.{side}.layers."), getattr(config, f"{side}_layers")
-        if found != asked:
-            raise ValueError(f"`{side}_layers` must be the number of layers in the file, {found}, got {asked}.")
-    with torch.device("meta"):
-        model = MassForConditionalGeneration(config)
-    expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    unknown = [sources[name] for name in converted if name not in expected]
-    if unknown:
-        raise ValueError(f"These keys fit nowhere in MASS: {name_some(unknown)}. Remove them from the file.")
-    missing = [name for name in expected if name not in converted]
-    if missing:
-        raise ValueError(f"The file lacks weights: {name_some(missing)}. It must hold the whole model.")
-    for name, shape in expected.items():
-        if tuple(converted[name].shape) != shape:
-            raise ValueError(_shape_message(sources.get(name, name), name, tuple(converted[name].shape), shape))
-
-
-def _shape_message(key: str, name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> str:
-    """Names the config field behind a wrong shape, where one dimension is to blame."""
-    message = f"`{key}` has shape {shape} and the config asks for {expected}"
-    for pattern, dimension, field in DIMENSIONS:
-        applies = re.fullmatch(pattern, name) and len(shape) == len(expected)
-        if applies and shape[dimension] != expected[dimension]:
-            return f"{message}: correct `{field}`, or use the vocabulary and the options that belong to the weights."
-    return f"{message}. Use the options that belong to the weights."
 
 
 def _changes(original: Mapping[str, torch.Tensor]) -> dict[str, int]:

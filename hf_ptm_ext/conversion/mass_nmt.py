@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from ..files import read_json
 from ..models.mass_nmt.configuration_mass_nmt import MassNmtConfig
 from .files import name_some
+from .layout import Layout, by_our_names, check_weights, layer_numbers, size_of
+from .options import check_options, made_config
 from .report import Conversion
 from .xlm_vocabulary import original_word, read_codes, read_dictionary, tokenizer_files
 
@@ -64,6 +67,34 @@ HEADS = {
 ENCODER_PROJECTION = "encoder.pred_layer.proj.weight"
 
 
+def _model(config: MassNmtConfig) -> nn.Module:
+    from ..models.mass_nmt.modeling_mass_nmt import MassNmtForConditionalGeneration
+
+    return MassNmtForConditionalGeneration(config)
+
+
+LAYOUT = Layout(
+    title="MASS-NMT",
+    model=_model,
+    foreign="Names that no MASS-NMT model reads",
+    hint="The config has no place for them: check `n_langs` and `attention_setting`.",
+    stacks=(("model.encoder.layers", "encoder_layers"), ("model.decoder.layers", "decoder_layers")),
+    dimensions=(
+        (r".*(embed_tokens|lm_head)\.weight|lm_head\.bias|encoder_lm_bias", 0, "vocab_size"),
+        (r".*embed_positions\.weight", 0, "max_position_embeddings"),
+        (r".*embed_languages\.weight", 0, "n_langs"),
+        (r".*fc1\.(weight|bias)", 0, "encoder_ffn_dim"),
+        (r".*", -1, "d_model"),
+    ),
+    parts=(),
+    needs={},
+    tied={"lm_head.weight": "model.decoder.embed_tokens.weight"},
+    optional="^encoder_lm_bias$",
+    field_names={ours: f"`{name}` (`{ours}`)" for name, ours in FIELDS.items()},
+    example="encoder.attentions.0.q_lin.weight",
+)
+
+
 def convert_config(original: Mapping[str, Any]) -> MassNmtConfig:
     """Read the original's options (`params` of its files).
 
@@ -83,6 +114,7 @@ def convert_config(original: Mapping[str, Any]) -> MassNmtConfig:
         >>> config.encoder_layers, config.decoder_layers, config.encoder_ffn_dim
         (3, 6, 128)
     """
+    check_options(original)
     absent = [name for name in ("n_words", "emb_dim", "n_layers", "n_heads") if original.get(name) is None]
     if absent:
         raise ValueError(f"`params` must have the sizes of the model; it lacks {name_some(absent)}.")
@@ -96,7 +128,7 @@ def convert_config(original: Mapping[str, Any]) -> MassNmtConfig:
         fields["forced_eos_token_id"] = fields["eos_token_id"]
     if fields.get("id2lang") is not None and fields.get("lang2id") is not None:
         del fields["id2lang"]
-    return MassNmtConfig(**fields)
+    return made_config(MassNmtConfig, fields, "MASS-NMT")
 
 
 def convert_state_dict(original: Mapping[str, Any], config: MassNmtConfig) -> Tensors:
@@ -115,23 +147,29 @@ def convert_state_dict(original: Mapping[str, Any], config: MassNmtConfig) -> Te
             reads; the message names them.
     """
     flat = flattened(original)
-    tensors: Tensors = {}
-    unknown = []
-    for name, value in flat.items():
-        ours = our_name(name, config)
-        if name == ENCODER_PROJECTION:
-            continue
-        if ours is None:
-            unknown.append(name)
-        else:
-            tensors[ours] = value
+    check_weights(flat)
+    renamed = {name: our_name(name, config) for name in flat if name != ENCODER_PROJECTION}
+    unknown = sorted(name for name, ours in renamed.items() if ours is None)
     if unknown:
-        raise ValueError(f"Names that no MASS-NMT model reads: {name_some(sorted(unknown))}.")
-    tied = "model.decoder.embed_tokens.weight"
-    if config.tie_word_embeddings and tied in tensors:
-        tensors["lm_head.weight"] = tensors[tied]
-    _check_fit(tensors, config)
-    return tensors
+        raise ValueError(f"{LAYOUT.foreign}: {name_some(unknown)}. {LAYOUT.hint}")
+    words, projection = flat.get("encoder.embeddings.weight"), flat.get(ENCODER_PROJECTION)
+    both = config.tie_word_embeddings and words is not None and projection is not None
+    if both and not torch.equal(words, projection):
+        raise ValueError(
+            f"`{ENCODER_PROJECTION}` differs from `encoder.embeddings.weight`, to which `share_inout_emb` ties it."
+        )
+    tensors, sources = by_our_names((ours, name, flat[name]) for name, ours in renamed.items() if ours is not None)
+    for part, option, field in (
+        ("encoder", "n_layers", "encoder_layers"),
+        ("decoder", "n_dec_layers", "decoder_layers"),
+    ):
+        found = len(layer_numbers(tensors, f"model.{part}.layers."))
+        if found != getattr(config, field):
+            raise ValueError(
+                f"`{option}` (`{field}`) is {getattr(config, field)} and the file has {found} layers in its {part}: "
+                "correct the config."
+            )
+    return LAYOUT.check(tensors, sources, config)
 
 
 def revert_state_dict(ours: Mapping[str, torch.Tensor], config: MassNmtConfig) -> Tensors:
@@ -143,7 +181,11 @@ def revert_state_dict(ours: Mapping[str, torch.Tensor], config: MassNmtConfig) -
 
     Returns:
         `encoder.` and `decoder.` keys; projections tied to the embeddings are left out.
+
+    Raises:
+        ValueError: weights are missing, or are none of a MASS-NMT model with this config.
     """
+    LAYOUT.check_ours(ours, config)
     tensors: Tensors = {}
     for name, value in ours.items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
@@ -167,8 +209,9 @@ def convert_checkpoint(original: Mapping[str, Any], options: Mapping[str, Any]) 
     """
     flat = flattened(original)
     seen = {}
-    if "encoder.position_embeddings.weight" in flat:
-        seen["max_positions"] = flat["encoder.position_embeddings.weight"].shape[0]
+    positions = size_of(flat, "encoder.position_embeddings.weight")
+    if positions is not None:
+        seen["max_positions"] = positions
     layers = layer_numbers(flat, "decoder.attentions.")
     if layers:
         seen["n_dec_layers"] = len(layers)
@@ -195,6 +238,7 @@ def convert_checkpoint(original: Mapping[str, Any], options: Mapping[str, Any]) 
         architecture="MassNmtForConditionalGeneration",
         renamed={"XLM's names": len(tensors)} | ({"prefix `module.` taken off": prefixed} if prefixed else {}),
         dropped=dropped,
+        assumed={} if HEADS["encoder_lm_bias"] in flat else {"encoder_lm_bias": "zeros, which no model reads"},
     )
 
 
@@ -229,6 +273,8 @@ def revert_checkpoint(
         raise ValueError(
             f"`activation_function` must be gelu or relu in the original, got {config.activation_function!r}."
         )
+    # No model reads this bias, and a converted file may lack it; the original's has it.
+    ours = {"encoder_lm_bias": torch.zeros_like(ours["lm_head.bias"]), **ours}
     tensors = revert_state_dict(ours, config)
     if config.tie_word_embeddings:
         for part in PARTS:
@@ -412,50 +458,3 @@ def original_name(name: str, config: MassNmtConfig) -> str:
     else:
         tail = f"{language[0]}.{original}"
     return f"{part}.encoder_attn.{number}.{tail}.{last}"
-
-
-def layer_numbers(names: Mapping[str, Any], prefix: str) -> set[int]:
-    """Numbers of the layers under a prefix."""
-    return {int(name.removeprefix(prefix).split(".")[0]) for name in names if name.startswith(prefix)}
-
-
-def _check_fit(tensors: Tensors, config: MassNmtConfig) -> None:
-    """Compare with an empty model of the config: layers first, then names, then shapes."""
-    from ..models.mass_nmt.modeling_mass_nmt import MassNmtForConditionalGeneration
-
-    for part, option, field in (
-        ("encoder", "n_layers", "encoder_layers"),
-        ("decoder", "n_dec_layers", "decoder_layers"),
-    ):
-        found = len(layer_numbers(tensors, f"model.{part}.layers."))
-        if found != getattr(config, field):
-            raise ValueError(
-                f"`{option}` (`{field}`) is {getattr(config, field)} and the file has {found} layers in its {part}: "
-                "correct the config."
-            )
-    with torch.device("meta"):
-        expected = {
-            name: tuple(value.shape) for name, value in MassNmtForConditionalGeneration(config).state_dict().items()
-        }
-    words = "model.encoder.embed_tokens.weight"
-    if words in tensors and tuple(tensors[words].shape) != expected[words]:
-        raise ValueError(
-            f"`n_words` and `emb_dim` are {config.vocab_size} and {config.d_model}, and the file's embeddings have "
-            f"the shape {tuple(tensors[words].shape)}: correct the config."
-        )
-    absent = sorted(name for name in expected.keys() - tensors.keys() if name != "encoder_lm_bias")
-    if absent:
-        raise ValueError(f"The file lacks tensors of the model that the config describes: {name_some(absent)}.")
-    extra = sorted(tensors.keys() - expected.keys())
-    if extra:
-        raise ValueError(
-            f"The file has tensors that the config has no place for: {name_some(extra)}. Check `n_langs` "
-            f"({config.n_langs}) and `attention_setting` ({config.attention_setting})."
-        )
-    wrong = [
-        f"{name} {tuple(value.shape)} instead of {expected[name]}"
-        for name, value in tensors.items()
-        if tuple(value.shape) != expected[name]
-    ]
-    if wrong:
-        raise ValueError(f"Shapes that do not fit the config: {', '.join(wrong[:5])}.")

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from ..models.nezha.configuration_nezha import AUTO_MAP, NezhaConfig
-from .bert_layout import BUFFERS, RENAMES, Layout, read_fields
+from .layout import BUFFERS, RENAMES, Layout
+from .options import made_config, read_fields
 from .report import Conversion
 
 __all__ = [
@@ -51,7 +52,7 @@ def _pretraining_model(config: NezhaConfig) -> nn.Module:
 LAYOUT = Layout(
     title="NEZHA",
     prefix="Nezha",
-    pretraining_model=_pretraining_model,
+    model=_pretraining_model,
     renames=(RENAMES[0], (r"^nezha\.", "bert.", "prefix `nezha.` to `bert.`"), *RENAMES[1:]),
     buffers=rf"relative_positions_encoding\.|{BUFFERS}",
 )
@@ -78,7 +79,7 @@ def convert_config(original: Mapping[str, Any]) -> NezhaConfig:
         4
     """
     fields = read_fields(original, FIELDS, SIZES)
-    config = NezhaConfig(**fields)
+    config = made_config(NezhaConfig, fields, "NEZHA")
     if "use_relative_position" in fields:
         del config.use_relative_position
     config.auto_map = dict(AUTO_MAP)

@@ -16,9 +16,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import nn
 
 from ..models.spanbert.configuration_spanbert import AUTO_MAP, SpanBertConfig
 from .files import name_some
+from .layout import DIMENSIONS, WORD_EMBEDDINGS, Layout, Shapes, by_our_names, has_part, size_of
+from .layout import TIED as BERT_TIED
+from .options import check_options, made_config, read_fields
 from .report import Conversion
 
 __all__ = [
@@ -60,11 +64,12 @@ SAME_NAME = (
     "add_pooling_layer",
 )
 
-WORD_EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
+# Options of the reference that decide about a field of another name.
+OPTIONS = ("no_nsp", "pair_loss_weight", "pad_id")
+
 # Our tied entries -> the entry that they repeat.
 TIED = {
-    "cls.predictions.decoder.weight": WORD_EMBEDDINGS,
-    "cls.predictions.decoder.bias": "cls.predictions.bias",
+    **BERT_TIED,
     "cls.pair_target_predictions.decoder.weight": WORD_EMBEDDINGS,
     "cls.pair_target_predictions.decoder.bias": "cls.pair_target_predictions.bias",
 }
@@ -83,16 +88,35 @@ CHANGES = {
 }
 # Index buffers of old BERT files: no weights.
 BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
-# Dimensions that a config field decides: key pattern, dimension -> field.
-DIMENSIONS = (
-    (r"bert\.embeddings\.word_embeddings\.weight|cls\..*decoder\.weight|cls\..*predictions\.bias", 0, "vocab_size"),
-    (r"cls\..*decoder\.bias", 0, "vocab_size"),
-    (r"bert\.embeddings\.position_embeddings\.weight", 0, "max_position_embeddings"),
-    (r"bert\.embeddings\.token_type_embeddings\.weight", 0, "type_vocab_size"),
-    (r"bert\.encoder\.layer\.\d+\.intermediate\.dense\.(weight|bias)", 0, "intermediate_size"),
-    (r"cls\.pair_target_predictions\.position_embeddings\.weight", 0, "max_pair_targets"),
-    (r"cls\.pair_target_predictions\.position_embeddings\.weight", 1, "pair_positional_embedding_size"),
-    (r".*", -1, "hidden_size"),
+
+
+def _model(config: SpanBertConfig) -> nn.Module:
+    from ..models.spanbert.modeling_spanbert import SpanBertForPreTraining
+
+    return SpanBertForPreTraining(config)
+
+
+def _pooler(config: SpanBertConfig, tensors: Mapping[str, torch.Tensor]) -> Shapes:
+    """What a config with a pooler has beside the pre-training model."""
+    width = config.hidden_size
+    shapes: Shapes = {"bert.pooler.dense.weight": (width, width), "bert.pooler.dense.bias": (width,)}
+    return shapes if config.add_pooling_layer else {}
+
+
+LAYOUT = Layout(
+    title="SpanBERT",
+    foreign="These keys fit nowhere in SpanBERT",
+    model=_model,
+    dimensions=(
+        *DIMENSIONS,
+        (r"cls\.pair_target_predictions\.position_embeddings\.weight", 0, "max_pair_targets"),
+        (r"cls\.pair_target_predictions\.position_embeddings\.weight", 1, "pair_positional_embedding_size"),
+        (r".*", -1, "hidden_size"),
+    ),
+    parts=HEADS,
+    tied=TIED,
+    more_shapes=_pooler,
+    example="decoder.bert.encoder.layer.0.output.dense.weight",
 )
 
 
@@ -120,15 +144,8 @@ def convert_config(original: Mapping[str, Any]) -> SpanBertConfig:
         >>> config.max_pair_targets, config.pair_positional_embedding_size, config.next_sentence_prediction
         (6, 200, False)
     """
-    if not isinstance(original, Mapping):
-        raise TypeError(f"`original` must be a mapping of options, got a {type(original).__name__}.")
-    missing = [name for name in SIZES if original.get(name) is None]
-    if missing:
-        raise ValueError(
-            f"The original config must give the sizes of the model; {name_some(missing)} "
-            f"{'is' if len(missing) == 1 else 'are'} missing. Pass the config file that belongs to the weights."
-        )
-    fields = {name: original[name] for name in SAME_NAME if original.get(name) is not None}
+    check_options(original, OPTIONS)
+    fields = read_fields(original, SAME_NAME, SIZES)
     if "no_nsp" in original:
         fields.setdefault("next_sentence_prediction", not original["no_nsp"])
         fields.setdefault("add_pooling_layer", fields["next_sentence_prediction"])
@@ -136,7 +153,7 @@ def convert_config(original: Mapping[str, Any]) -> SpanBertConfig:
         fields.setdefault("sbo_loss_weight", original["pair_loss_weight"])
     if original.get("pad_id") is not None:
         fields.setdefault("pad_token_id", original["pad_id"])
-    config = SpanBertConfig(**fields, pair_positional_embedding_size=PAIR_POSITION_WIDTH)
+    config = made_config(SpanBertConfig, fields | {"pair_positional_embedding_size": PAIR_POSITION_WIDTH}, "SpanBERT")
     config.auto_map = dict(AUTO_MAP)
     return config
 
@@ -201,25 +218,10 @@ def convert_state_dict(original: Mapping[str, torch.Tensor], config: SpanBertCon
         >>> converted.keys() == ours.keys(), all(torch.equal(converted[key], ours[key]) for key in ours)
         (True, True)
     """
-    converted: dict[str, torch.Tensor] = {}
-    sources: dict[str, str] = {}
-    for key, tensor in original.items():
-        name, _ = describe_key(key)
-        if name in BUFFERS:
-            continue
-        if name in converted:
-            raise ValueError(f"The keys `{sources[name]}` and `{key}` both stand for `{name}`: remove one.")
-        converted[name] = tensor
-        sources[name] = key
-    _check_layers(converted, config)
-    expected = _expected_shapes(config)
-    _check_keys(sources, expected, config)
-    for name, tensor in converted.items():
-        if tuple(tensor.shape) != expected[name]:
-            raise ValueError(_shape_message(sources[name], name, tuple(tensor.shape), expected[name]))
-    _tie(converted, config)
-    _check_complete(converted, expected, config)
-    return converted
+    named = ((describe_key(key)[0], key, tensor) for key, tensor in original.items())
+    converted, sources = by_our_names(item for item in named if item[0] not in BUFFERS)
+    _check_heads(sources, config)
+    return LAYOUT.check(converted, sources, config)
 
 
 def revert_state_dict(
@@ -251,30 +253,8 @@ def revert_state_dict(
         >>> [key for key in revert_state_dict(ours, config) if key.endswith("embeddings.LayerNorm.gamma")]
         ['decoder.bert.embeddings.LayerNorm.gamma']
     """
-    expected = _expected_shapes(config)
-    unknown = [key for key in ours if key not in expected]
-    if unknown:
-        raise ValueError(
-            f"These keys are not of a SpanBERT pre-training model with this config: {name_some(unknown)}."
-        )
-    reverted = {}
-    for key, tensor in ours.items():
-        if key.endswith(".decoder.bias"):
-            own = ours.get(TIED[key])
-            if own is not None and not torch.equal(own, tensor):
-                raise ValueError(f"`{key}` differs from `{TIED[key]}`, and the original has only one bias per head.")
-            continue
-        if key in TIED:
-            added = tensor is ours.get(TIED[key])
-            if tied_copies is False or (tied_copies is None and added):
-                continue
-        reverted[f"decoder.{_original_layer_norm(key)}"] = tensor
-    if tied_copies:
-        for key, source in TIED.items():
-            head = key.removesuffix("decoder.weight")
-            if key.endswith(".weight") and source in ours and any(name.startswith(head) for name in ours):
-                reverted.setdefault(f"decoder.{key}", ours[source])
-    return reverted
+    reverted = LAYOUT.revert_tensors(ours, config, tied_copies)
+    return {f"decoder.{_original_layer_norm(key)}": tensor for key, tensor in reverted.items()}
 
 
 def convert_checkpoint(original: Mapping[str, torch.Tensor], options: Mapping[str, Any]) -> Conversion:
@@ -303,20 +283,20 @@ def convert_checkpoint(original: Mapping[str, torch.Tensor], options: Mapping[st
         ('SpanBertForPreTraining', {})
     """
     names = {key: describe_key(key) for key in original}
-    shapes = {name: original[key].shape for key, (name, _) in names.items()}
+    named = {name: original[key] for key, (name, _) in names.items()}
     options = dict(options)
     if "no_nsp" not in options:
         for option, head in (
             ("next_sentence_prediction", "cls.seq_relationship."),
             ("add_pooling_layer", "bert.pooler."),
         ):
-            options.setdefault(option, any(name.startswith(head) for name in shapes))
-    table = shapes.get("cls.pair_target_predictions.position_embeddings.weight")
-    if table is not None and options.get("max_pair_targets") is None:
-        options["max_pair_targets"] = table[0]
+            options.setdefault(option, has_part(named, head))
+    rows = size_of(named, "cls.pair_target_predictions.position_embeddings.weight")
+    if rows is not None and options.get("max_pair_targets") is None:
+        options["max_pair_targets"] = rows
     config = convert_config(options)
     converted = convert_state_dict(original, config)
-    tied = {name for name in TIED if config.tie_word_embeddings or name.endswith(".bias")}
+    tied = LAYOUT.tied_names(config)
     dropped = {key: "an index buffer, no weight" for key, (name, _) in names.items() if name in BUFFERS}
     dropped |= {key: f"tied to `{TIED[name]}`" for key, (name, _) in names.items() if name in tied}
     heads = {head: what for head, what in HEAD_NAMES.items() if any(name.startswith(head) for name in converted)}
@@ -399,92 +379,19 @@ def _original_layer_norm(name: str) -> str:
     return re.sub(r"(LayerNorm|layer_norm[12])\.bias$", r"\1.beta", name)
 
 
-def _expected_shapes(config: SpanBertConfig) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the pre-training model, and of the pooler if the config has one."""
-    from ..models.spanbert.modeling_spanbert import SpanBertForPreTraining
-
-    with torch.device("meta"):
-        model = SpanBertForPreTraining(config)
-    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    if config.add_pooling_layer:
-        hidden = config.hidden_size
-        shapes |= {"bert.pooler.dense.weight": (hidden, hidden), "bert.pooler.dense.bias": (hidden,)}
-    return shapes
-
-
-def _check_layers(names: Mapping[str, torch.Tensor], config: SpanBertConfig) -> None:
-    matches = [re.match(r"bert\.encoder\.layer\.(\d+)\.", name) for name in names]
-    layers = {int(match[1]) for match in matches if match}
-    if not layers:
+def _check_heads(sources: Mapping[str, str], config: SpanBertConfig) -> None:
+    """Heads that the file has and the config has not, or the other way round, and the field that says so."""
+    heads = {head: [key for name, key in sources.items() if name.startswith(head)] for head in HEADS}
+    if heads["cls.seq_relationship."] and not config.next_sentence_prediction:
         raise ValueError(
-            "The file has no encoder layer: expected names like `decoder.bert.encoder.layer.0.output.dense.weight` or "
-            f"`bert.encoder.layer.0...`, got {name_some(sorted(names))}."
+            f"The file has a next-sentence head, {name_some(heads['cls.seq_relationship.'])}: set "
+            "`next_sentence_prediction` to true (the original's `no_nsp` to false)."
         )
-    found = max(layers) + 1
-    if found != config.num_hidden_layers:
+    if heads["bert.pooler."] and not (config.add_pooling_layer or config.next_sentence_prediction):
         raise ValueError(
-            f"`num_hidden_layers` must be the number of layers in the file, {found}, got {config.num_hidden_layers}. "
-            "Use the config that belongs to the weights."
+            f"The file has a pooler, {name_some(heads['bert.pooler.'])}: set `add_pooling_layer` to true."
         )
-
-
-def _check_keys(sources: Mapping[str, str], expected: Mapping[str, tuple[int, ...]], config: SpanBertConfig) -> None:
-    unknown = [key for name, key in sources.items() if name not in expected]
-    if not unknown:
-        return
-    message = f"These keys fit nowhere in SpanBERT: {name_some(unknown)}."
-    heads = {head for head in HEADS if any(describe_key(key)[0].startswith(head) for key in unknown)}
-    if "cls.seq_relationship." in heads and not config.next_sentence_prediction:
-        message += (
-            " The file has a next-sentence head: set `next_sentence_prediction` to true (the original's `no_nsp` to "
-            "false)."
-        )
-    elif "bert.pooler." in heads and not config.add_pooling_layer:
-        message += " The file has a pooler: set `add_pooling_layer` to true."
-    else:
-        message += " Remove them from the file, or convert it with the module of its own family."
-    raise ValueError(message)
-
-
-def _shape_message(key: str, name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> str:
-    """Names the config field behind a wrong shape, where one dimension is to blame."""
-    message = f"`{key}` has shape {shape} and the config asks for {expected}"
-    for pattern, dimension, field in DIMENSIONS:
-        applies = re.fullmatch(pattern, name) and len(shape) == len(expected)
-        if applies and shape[dimension] != expected[dimension]:
-            return f"{message}: `{field}` is {expected[dimension]} in the config, {shape[dimension]} in the file."
-    return f"{message}. Use the config that belongs to the weights."
-
-
-def _tie(converted: dict[str, torch.Tensor], config: SpanBertConfig) -> None:
-    """Add tied entries that the file lacks, and refuse those that differ from what they would be tied to."""
-    for name, source in TIED.items():
-        head = next(head for head in HEADS if name.startswith(head))
-        if source not in converted or not any(key.startswith(head) for key in converted):
-            continue
-        if name not in converted:
-            converted[name] = converted[source]
-        elif (config.tie_word_embeddings or name.endswith(".bias")) and not torch.equal(
-            converted[name], converted[source]
-        ):
-            raise ValueError(
-                f"`{name}` differs from `{source}`, to which SpanBERT ties it: the file is not a SpanBERT checkpoint, "
-                "or it was trained untied."
-            )
-
-
-def _check_complete(
-    converted: Mapping[str, torch.Tensor], expected: Mapping[str, tuple[int, ...]], config: SpanBertConfig
-) -> None:
-    missing = [name for name in expected if name not in converted]
-    present = tuple(head for head in HEADS if any(name.startswith(head) for name in converted))
-    lacking = [name for name in missing if not name.startswith(HEADS) or name.startswith(present)]
-    if lacking:
-        raise ValueError(
-            f"The file lacks weights: {name_some(lacking)}. The encoder must be complete, and each head that is there."
-        )
-    has_vocabulary_head = any(name.startswith("cls.") for name in converted)
-    if config.next_sentence_prediction and has_vocabulary_head and "cls.seq_relationship." not in present:
+    if config.next_sentence_prediction and has_part(sources, "cls.") and not heads["cls.seq_relationship."]:
         raise ValueError(
             "The config has `next_sentence_prediction` and the file no next-sentence head (`cls.seq_relationship.*`): "
             "set the field to false (the original's `no_nsp` to true)."

@@ -18,7 +18,9 @@ import torch
 from torch import nn
 from transformers import BertConfig
 
-from .bert_layout import BUFFERS, RENAMES, Layout, read_fields
+from .files import name_some
+from .layout import BUFFERS, RENAMES, Layout, check_weights, size_of
+from .options import made_config, read_fields
 from .report import Conversion
 
 __all__ = [
@@ -84,10 +86,8 @@ def _classifier(config: BertConfig) -> nn.Module:
 
 
 # gamma and beta of old files, and an encoder without a prefix, are read too.
-PRETRAINING = Layout(
-    title="TinyBERT", prefix="Bert", pretraining_model=_pretraining_model, renames=RENAMES, buffers=BUFFERS
-)
-CLASSIFIER = replace(PRETRAINING, pretraining_model=_classifier)
+PRETRAINING = Layout(title="TinyBERT", prefix="Bert", model=_pretraining_model, renames=RENAMES, buffers=BUFFERS)
+CLASSIFIER = replace(PRETRAINING, model=_classifier, parts=(), needs={}, tied={})
 
 
 def convert_config(original: Mapping[str, Any], part: str = "student") -> BertConfig:
@@ -117,7 +117,7 @@ def convert_config(original: Mapping[str, Any], part: str = "student") -> BertCo
         nested = original.get(part)
         original = {**original, **nested} if isinstance(nested, Mapping) else original
         original = {SHORT.get(name, name): value for name, value in original.items()}
-    return BertConfig(**read_fields(original, FIELDS, SIZES))
+    return made_config(BertConfig, read_fields(original, FIELDS, SIZES), "TinyBERT")
 
 
 def convert_state_dict(original: Mapping[str, torch.Tensor], config: BertConfig) -> dict[str, torch.Tensor]:
@@ -182,6 +182,7 @@ def revert_state_dict(
     Raises:
         ValueError: a key is not one of the model's, or a projection is not the shared one.
     """
+    _check_projection(projections or {}, config)
     return {**_layout(ours).revert_tensors(ours, config), **revert_projections(projections or {})}
 
 
@@ -202,11 +203,12 @@ def convert_checkpoint(original: Mapping[str, torch.Tensor], options: Mapping[st
     config = convert_config(options)
     layout = _layout(model)
     if layout is CLASSIFIER:
-        bias = next((value for key, value in model.items() if key.endswith("classifier.bias")), None)
-        if bias is not None and len(bias) != config.num_labels:
-            config.num_labels = len(bias)
+        labels = next((size_of(model, key) for key in model if key.endswith("classifier.bias")), None)
+        if labels is not None and labels != config.num_labels:
+            config.num_labels = labels
     conversion = layout.convert_file(model, config)
     kept = convert_projections(original)
+    _check_projection(kept, config)
     dropped = {
         key: f"no weight of the model, but of its training: in {PROJECTIONS_FILE}"
         if kept and re.match(PROJECTION, key)
@@ -294,6 +296,22 @@ def revert_projections(projections: Mapping[str, torch.Tensor]) -> dict[str, tor
             f"{foreign[0]!r}: the original has no place for it. Leave it out."
         )
     return {f"fit_dense.{name}": projections[key] for key, name in names.items()}
+
+
+def _check_projection(projections: Mapping[str, torch.Tensor], config: BertConfig) -> None:
+    """The projection must be whole, a weight and a bias of floating point numbers that reads the model's states."""
+    if not projections:
+        return
+    check_weights(projections)
+    weight, bias = (projections.get(f"{AUXILIARY}.{name}") for name in ("weight", "bias"))
+    lacking = [name for name, value in (("weight", weight), ("bias", bias)) if value is None]
+    if weight is None or bias is None:
+        raise ValueError(f"The projection lacks {name_some([f'fit_dense.{name}' for name in lacking])}.")
+    if weight.ndim != 2 or weight.shape[1] != config.hidden_size or bias.shape != weight.shape[:1]:
+        raise ValueError(
+            f"`fit_dense` must be a weight (width of the teacher, `hidden_size` = {config.hidden_size}) and its bias, "
+            f"got the shapes {tuple(weight.shape)} and {tuple(bias.shape)}."
+        )
 
 
 def _is_projection(key: str) -> bool:

@@ -10,18 +10,22 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import nn
 
 from ..models.unilm.configuration_unilm import UniLMConfig
 from ..models.unilm.modeling_unilm import UniLMForPreTraining
 from ..models.unilm.tokenizer_unilm import unilm_tokenizer
+from .layout import WORD_EMBEDDINGS, Layout, by_our_names, check_weights, has_part
+from .options import check_options, made_config, read_fields
 from .report import Conversion
 
 Tensors = dict[str, torch.Tensor]
 
 TYPES = "bert.embeddings.token_type_embeddings.weight"
 POSITIONS = "bert.embeddings.position_embeddings.weight"
-WORDS = "bert.embeddings.word_embeddings.weight"
 DECODER = "cls.predictions.decoder.weight"
+# A longer table of positions is a mistake in the config.
+MOST_COPIES = 64
 # Row of a two-row BERT table that each token type starts from: 2, 3, 4 from the first, 5 and 6 from the second.
 TYPE_ROWS = (0, 1, 0, 0, 0, 1, 1)
 # Buffers, no weights: of the reference's losses, and an index of older transformers.
@@ -48,6 +52,21 @@ FIELDS = (
 )
 
 
+def _model(config: UniLMConfig) -> nn.Module:
+    """The pre-training model with all heads, whichever the config says that there are."""
+    config = copy.deepcopy(config)
+    config.next_sentence_prediction = config.add_pooling_layer = True
+    return UniLMForPreTraining(config)
+
+
+LAYOUT = Layout(
+    title="UniLM",
+    model=_model,
+    foreign="Names that no UniLM model reads",
+    hint="Tables of several positions or projections side by side are of an option that no released checkpoint has.",
+)
+
+
 def convert_config(original: Mapping[str, Any]) -> UniLMConfig:
     """Read the original's configuration.
 
@@ -62,10 +81,11 @@ def convert_config(original: Mapping[str, Any]) -> UniLMConfig:
         >>> convert_config({"hidden_size": 32, "num_attention_heads": 4, "layer_norm_epsilon": 1e-12}).layer_norm_eps
         1e-12
     """
-    fields = {name: original[name] for name in FIELDS if original.get(name) is not None}
+    check_options(original, ("layer_norm_epsilon",))
+    fields = read_fields(original, FIELDS, ())
     if original.get("layer_norm_epsilon") is not None:
         fields["layer_norm_eps"] = original["layer_norm_epsilon"]
-    return UniLMConfig(**fields)
+    return made_config(UniLMConfig, fields, "UniLM")
 
 
 def convert_state_dict(original: Mapping[str, torch.Tensor], config: UniLMConfig) -> Tensors:
@@ -80,82 +100,51 @@ def convert_state_dict(original: Mapping[str, torch.Tensor], config: UniLMConfig
         Our state dict, the tied decoder included if the file has a vocabulary head.
 
     Raises:
-        ValueError: layers or sizes that do not fit the config, or names that nothing reads; the message names them.
+        ValueError: layers or sizes that do not fit the config, names that nothing reads, weights that are missing or
+            none, or a relative position bias (UniLMv2); the message names them.
     """
-    named = {modern_name(name): value for name, value in original.items() if not is_no_weight(name)}
-    if not any(name.startswith("bert.") for name in named):
-        named = {name if name.startswith("cls.") else f"bert.{name}": value for name, value in named.items()}
-    tensors = split_projections(named, config)
-    layers = {int(name.split(".")[3]) for name in tensors if name.startswith("bert.encoder.layer.")}
-    if len(layers) != config.num_hidden_layers:
-        raise ValueError(
-            f"`num_hidden_layers` is {config.num_hidden_layers} and the file has {len(layers)} layers: correct the "
-            "config."
-        )
-    if TYPES in tensors:
-        tensors[TYPES] = fitted_types(tensors[TYPES], config.type_vocab_size)
-    if POSITIONS in tensors:
-        tensors[POSITIONS] = fitted_positions(tensors[POSITIONS], config.max_position_embeddings)
-    if WORDS not in tensors:
-        raise ValueError(f"`{WORDS}` is not in the file, which has names like {min(original, default='none')!r}.")
-    if tensors[WORDS].shape != (config.vocab_size, config.hidden_size):
-        raise ValueError(
-            f"`vocab_size` and `hidden_size` are {config.vocab_size} and {config.hidden_size}, and {WORDS} has the "
-            f"shape {tuple(tensors[WORDS].shape)}: correct the config."
-        )
-    if "cls.predictions.bias" in tensors:
-        tensors.setdefault(DECODER, tensors[WORDS])
-        tensors["cls.predictions.decoder.bias"] = tensors["cls.predictions.bias"]
-    check_names(tensors, config)
-    return tensors
-
-
-def check_names(tensors: Mapping[str, torch.Tensor], config: UniLMConfig) -> None:
-    """Refuse tensors that no model of the family has a place for.
-
-    Args:
-        tensors: by our names.
-        config: the model's.
-
-    Raises:
-        ValueError: a relative position bias (UniLMv2), unknown names, or a tensor of another shape; all are named.
-    """
-    relative = [name for name in tensors if "rel_pos_bias" in name]
+    weights = {name: value for name, value in original.items() if not is_no_weight(name)}
+    check_weights(weights)
+    relative = [name for name in weights if "rel_pos_bias" in name]
     if relative:
         raise ValueError(
             f"`{relative[0]}` is a relative position bias: this is a UniLMv2 checkpoint, and UniLM (v1 and v1.2) has "
             "absolute positions alone, so that its outputs would be wrong. There is no conversion for it."
         )
-    with_all_heads = copy.deepcopy(config)
-    with_all_heads.next_sentence_prediction = True
-    with torch.device("meta"):
-        places = UniLMForPreTraining(with_all_heads).state_dict()
-    unknown = sorted(set(tensors) - set(places))
-    if unknown:
-        raise ValueError(f"Names that no UniLM model reads: {', '.join(unknown[:5])}{', ...' * (len(unknown) > 5)}.")
-    for name, value in tensors.items():
-        if value.shape != places[name].shape:
-            raise ValueError(
-                f"`{name}` has the shape {tuple(value.shape)} and the config asks for {tuple(places[name].shape)}: "
-                "correct the config. Tables of several positions or projections side by side are of an option that no "
-                "released checkpoint has."
-            )
+    names = {name: modern_name(name) for name in weights}
+    if not has_part(names.values(), "bert."):
+        names = {name: ours if ours.startswith("cls.") else f"bert.{ours}" for name, ours in names.items()}
+    foreign = [name for name, ours in names.items() if not ours.startswith(("bert.", "cls."))]
+    if foreign:
+        raise ValueError(f"{LAYOUT.foreign}: {', '.join(foreign[:5])}{', ...' * (len(foreign) > 5)}.")
+    parts = ((part, name) for name, value in weights.items() for part in split_projection(names[name], value).items())
+    tensors, sources = by_our_names((ours, name, value) for (ours, value), name in parts)
+    for table, fitted, rows in (
+        (TYPES, fitted_types, config.type_vocab_size),
+        (POSITIONS, fitted_positions, config.max_position_embeddings),
+    ):
+        if table in tensors and tensors[table].ndim == 2:
+            tensors[table] = fitted(tensors[table], rows)
+    return LAYOUT.check(tensors, sources, config)
 
 
-def revert_state_dict(ours: Mapping[str, torch.Tensor], config: UniLMConfig) -> Tensors:
+def revert_state_dict(
+    ours: Mapping[str, torch.Tensor], config: UniLMConfig, tied_copies: bool | None = None
+) -> Tensors:
     """Give back the original's names.
 
     Args:
         ours: a state dict of ours.
-        config: unused, as every family's function takes it.
+        config: its configuration.
+        tied_copies: see `Layout.revert_tensors`.
 
     Returns:
-        The original's state dict, without the tied copy of the embeddings that the reference does not save twice.
+        The original's state dict.
+
+    Raises:
+        ValueError: weights are missing, or are none of a UniLM pre-training model with this config.
     """
-    tensors = {name: value for name, value in ours.items() if name != "cls.predictions.decoder.bias"}
-    if DECODER in tensors and tensors[DECODER].data_ptr() == tensors[WORDS].data_ptr():
-        del tensors[DECODER]
-    return tensors
+    return LAYOUT.revert_tensors(ours, config, tied_copies)
 
 
 def is_no_weight(name: str) -> bool:
@@ -176,6 +165,7 @@ def convert_checkpoint(original: Mapping[str, torch.Tensor], options: Mapping[st
     Raises:
         ValueError: as `convert_state_dict`.
     """
+    check_options(options, FIELDS)
     config = convert_config(
         {**options, "type_vocab_size": 6 if options.get("type_vocab_size") == 2 else options.get("type_vocab_size")}
     )
@@ -188,7 +178,7 @@ def convert_checkpoint(original: Mapping[str, torch.Tensor], options: Mapping[st
         architecture = "UniLMForPreTraining" if config.next_sentence_prediction else "UniLMForConditionalGeneration"
     dropped = {name: "a buffer, no weight" for name in original if is_no_weight(name)}
     if head:
-        dropped |= {name: f"tied to `{WORDS}`" for name in original if modern_name(name) == DECODER}
+        dropped |= {name: f"tied to `{WORD_EMBEDDINGS}`" for name in original if modern_name(name) == DECODER}
     changed = sum(modern_name(name) != name for name in original)
     return Conversion(
         config=config,
@@ -210,10 +200,13 @@ def revert_checkpoint(
         config: their configuration.
 
     Returns:
-        The state dict and the options.
+        The state dict, with the decoder's copy of the word embeddings, and the options.
+
+    Raises:
+        ValueError: as `revert_state_dict`.
     """
     named = {name if name.startswith(("bert.", "cls.")) else f"bert.{name}": value for name, value in ours.items()}
-    return revert_state_dict(named, config), {name: getattr(config, name) for name in FIELDS}
+    return revert_state_dict(named, config, True), {name: getattr(config, name) for name in FIELDS}
 
 
 def wordpiece_tokenizer(vocab: Mapping[str, int], config: UniLMConfig, do_lower_case: bool) -> Any:
@@ -240,21 +233,16 @@ def modern_name(name: str) -> str:
     return name
 
 
-def split_projections(tensors: Mapping[str, torch.Tensor], config: UniLMConfig) -> Tensors:
-    """Query, key and value of the fused projection; other tensors as they are."""
-    result: Tensors = {}
-    for name, value in tensors.items():
-        base, _, last = name.rpartition(".self.")
-        if last == "qkv_linear.weight":
-            for part, weight in zip(("query", "key", "value"), value.chunk(3), strict=True):
-                result[f"{base}.self.{part}.weight"] = weight.clone()
-            result[f"{base}.self.key.bias"] = value.new_zeros(config.hidden_size)
-        elif last in ("q_bias", "v_bias"):
-            part = "query" if last == "q_bias" else "value"
-            result[f"{base}.self.{part}.bias"] = value.reshape(-1)
-        else:
-            result[name] = value
-    return result
+def split_projection(name: str, value: torch.Tensor) -> Tensors:
+    """Query, key and value of the fused projection, which has no bias of the key; other tensors as they are."""
+    base, _, last = name.rpartition(".self.")
+    if last == "qkv_linear.weight" and value.ndim == 2 and len(value) % 3 == 0:
+        parts = zip(("query", "key", "value"), value.chunk(3), strict=True)
+        weights = {f"{base}.self.{part}.weight": weight for part, weight in parts}
+        return weights | {f"{base}.self.key.bias": value.new_zeros(len(value) // 3)}
+    if last in ("q_bias", "v_bias"):
+        return {f"{base}.self.{'query' if last == 'q_bias' else 'value'}.bias": value.reshape(-1)}
+    return {name: value}
 
 
 def fitted_types(table: torch.Tensor, rows: int) -> torch.Tensor:
@@ -271,6 +259,9 @@ def fitted_types(table: torch.Tensor, rows: int) -> torch.Tensor:
 
 def fitted_positions(table: torch.Tensor, rows: int) -> torch.Tensor:
     """A position table of the asked length: cut, or extended by copying rows from the start."""
-    if table.shape[0] >= rows:
-        return table[:rows]
-    return table[torch.arange(rows) % table.shape[0]]
+    if len(table) * MOST_COPIES < rows:
+        raise ValueError(
+            f"`max_position_embeddings` is {rows} and the file has {len(table)} positions: a table is extended to "
+            f"{MOST_COPIES} times its length at most. Correct the config."
+        )
+    return table[torch.arange(rows) % len(table)]

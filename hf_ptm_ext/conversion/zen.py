@@ -16,7 +16,8 @@ from torch import nn
 
 from ..models.zen.configuration_zen import AUTO_MAP, ZenConfig
 from ..models.zen.lexicon_zen import LEXICON_FILE
-from .bert_layout import DIMENSIONS, RENAMES, Layout, read_fields
+from .layout import DIMENSIONS, RENAMES, Layout
+from .options import check_options, made_config, read_fields
 from .report import Conversion
 
 __all__ = [
@@ -60,7 +61,7 @@ def _pretraining_model(config: ZenConfig) -> nn.Module:
 LAYOUT = Layout(
     title="ZEN",
     prefix="Zen",
-    pretraining_model=_pretraining_model,
+    model=_pretraining_model,
     renames=(
         RENAMES[0],
         (r"^(embeddings|word_embeddings|encoder|pooler)\.", r"bert.\1.", RENAMES[1][2]),
@@ -98,9 +99,10 @@ def convert_config(original: Mapping[str, Any]) -> ZenConfig:
         >>> convert_config(options).word_vocab_size
         60
     """
-    if isinstance(original, Mapping) and original.get("word_size") is not None:
+    check_options(original, ("word_size",))
+    if original.get("word_size") is not None:
         original = {"word_vocab_size": original["word_size"], **original}
-    config = ZenConfig(**read_fields(original, FIELDS, SIZES))
+    config = made_config(ZenConfig, read_fields(original, FIELDS, SIZES), "ZEN")
     config.auto_map = dict(AUTO_MAP)
     return config
 
