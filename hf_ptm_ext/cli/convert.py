@@ -1,6 +1,7 @@
 """`hf-ptm-ext convert FAMILY SOURCE TARGET`: an original checkpoint to a folder ready for the Hub, and back."""
 
 import argparse
+import dataclasses
 import importlib
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,8 @@ PIPELINE_TAGS = {
     "ForTokenClassification": "token-classification",
     "ForQuestionAnswering": "question-answering",
 }
+# Classes whose predictions come from the pooler.
+READ_POOLERS = ("ForSequenceClassification", "ForMultipleChoice", "ForEntityTyping", "ForNextSentencePrediction")
 TOKENIZER_FILE = "tokenizer.json"
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
@@ -115,6 +118,7 @@ def run(arguments: argparse.Namespace) -> int:
     from safetensors.torch import save_file
 
     from ..conversion.files import read_checkpoint
+    from ..conversion.layout import unshared
 
     checkpoint = read_checkpoint(arguments.source)
     if arguments.to_original:
@@ -126,15 +130,39 @@ def run(arguments: argparse.Namespace) -> int:
     if vocabulary is not None and hasattr(module, "vocabulary_options"):
         options |= module.vocabulary_options(vocabulary[1], options)
     conversion = module.convert_checkpoint(checkpoint.tensors, options)
+    conversion = dataclasses.replace(conversion, initialised=conversion.initialised | _made_new(conversion))
     write_tokenizer, tokenizer = _tokenizer(module, checkpoint, conversion, vocabulary, arguments)
     more = module.more_files(checkpoint.tensors) if hasattr(module, "more_files") else {}
     with written_whole(arguments.target, arguments.overwrite) as folder:
         _write(folder, conversion, module, write_tokenizer, arguments)
         for name, tensors in more.items():
-            save_file(tensors, folder / name, metadata={"format": "pt"})
+            save_file(unshared(tensors), folder / name, metadata={"format": "pt"})
         written = sorted(path.name for path in folder.iterdir())
     _report(checkpoint, conversion, tokenizer, arguments.target, written)
     return 0
+
+
+def _made_new(conversion: Any) -> dict[str, str]:
+    """What loading the folder makes new beside the heads that the report names: a pooler, if no head reads it."""
+    import torch
+    import transformers
+
+    import hf_ptm_ext
+
+    owner = hf_ptm_ext if hasattr(hf_ptm_ext, conversion.architecture) else transformers
+    with torch.device("meta"):
+        model = getattr(owner, conversion.architecture)(conversion.config)
+    base = f"{model.base_model_prefix}." if model.base_model is model else ""
+    told = tuple(head.removesuffix("*") for head in conversion.initialised)
+    names = {f"{base}{name}" for name, _ in model.named_parameters()}
+    names -= {*conversion.tensors, *(f"{base}{name}" for name in model.all_tied_weights_keys)}
+    names = {name for name in names if not (told and name.startswith(told))}
+    foreign = [name for name in names if ".pooler." not in name or conversion.architecture.endswith(READ_POOLERS)]
+    if foreign:
+        from ..conversion.files import name_some
+
+        raise ValueError(f"The file lacks weights of {conversion.architecture}: {name_some(sorted(foreign))}.")
+    return {"bert.pooler.*": "pooler"} if names else {}
 
 
 def _vocabulary(module: Any, arguments: argparse.Namespace) -> tuple[Path, dict[str, int]] | None:
@@ -156,9 +184,11 @@ def _tokenizer(
     arguments: argparse.Namespace,
 ) -> tuple[Callable[[Path], None], list[str]]:
     """What writes the tokenizer into a folder, and what the report says of it; sets what the config takes from it."""
+    from ..conversion.files import beside
+
     config = conversion.config
     if hasattr(module, "tokenizer_from"):  # a family whose vocabulary is not WordPiece
-        codes = arguments.codes or _beside(arguments.source, ("codes",))
+        codes = arguments.codes or beside(arguments.source, ("codes",))
         files, lines = module.tokenizer_from(checkpoint.words, config, arguments.vocab, codes, arguments.uncased)
 
         def write_files(folder: Path) -> None:
@@ -173,6 +203,10 @@ def _tokenizer(
     if len(vocab) > config.vocab_size:
         raise ValueError(
             f"{vocab_file} has {len(vocab)} pieces, more than `vocab_size` = {config.vocab_size} of the weights."
+        )
+    if max(vocab.values()) >= config.vocab_size:
+        raise ValueError(
+            f"{vocab_file} has the id {max(vocab.values())}, and the weights `vocab_size` = {config.vocab_size} rows."
         )
     seen = not _lowercases(vocab_file) if vocab_file.suffix == ".json" else _looks_cased(vocab)
     cased = arguments.cased or (not arguments.uncased and seen)
@@ -189,9 +223,11 @@ def _tokenizer(
 
 def _tokenizer_files(module: Any, source: Path) -> dict[str, Path]:
     """Files that the family's tokenizer needs beside the vocabulary, by argument."""
+    from ..conversion.files import beside
+
     files = {}
     for argument, name in getattr(module, "TOKENIZER_FILES", {}).items():
-        path = _beside(source, (name,))
+        path = beside(source, (name,))
         if path is None:
             raise ValueError(f"{name} must be beside {source}: the tokenizer needs it. Copy it there.")
         files[argument] = path
@@ -211,24 +247,29 @@ def _revert(checkpoint: Any, arguments: argparse.Namespace) -> int:
     import shutil
 
     import torch
-    from safetensors.torch import load_file
     from transformers import AutoConfig
 
     import hf_ptm_ext  # noqa: F401 - registers the families
 
+    from ..conversion.files import beside, read_checkpoint
+    from ..conversion.options import made_config
+    from ..files import read_json
     from ..hub.folders import written_whole
 
-    config_file = arguments.config or _beside(arguments.source, CONFIG_NAMES)
+    config_file = arguments.config or beside(arguments.source, CONFIG_NAMES)
     if config_file is None:
         raise ValueError(f"`source` must be a folder of ours with a config.json, got {arguments.source}.")
-    config = AutoConfig.from_pretrained(config_file, trust_remote_code=False)
     module = importlib.import_module(FAMILIES[arguments.family])
-    if config.model_type != getattr(module, "MODEL_TYPE", arguments.family):
-        raise ValueError(f"`source` must be a {arguments.family} checkpoint, got `model_type` {config.model_type!r}.")
+    fields = read_json(config_file, strict=True)
+    if fields.get("model_type") != getattr(module, "MODEL_TYPE", arguments.family):
+        raise ValueError(
+            f"`source` must be a {arguments.family} checkpoint, got `model_type` {fields.get('model_type')!r}."
+        )
+    config: Any = made_config(lambda **options: AutoConfig.for_model(**options), fields, arguments.family)
     tensors, options = module.revert_checkpoint(checkpoint.tensors, config)
     if hasattr(module, "revert_projections"):
-        beside = _beside(arguments.source, (module.PROJECTIONS_FILE,))
-        tensors |= module.revert_projections(load_file(beside) if beside else {})
+        projections = beside(arguments.source, (module.PROJECTIONS_FILE,))
+        tensors |= module.revert_projections(read_checkpoint(projections).tensors if projections else {}, config)
     if hasattr(module, "write_original"):
         with written_whole(arguments.target, arguments.overwrite) as folder:
             module.write_original(folder, tensors, options, config_file.parent)
@@ -266,18 +307,14 @@ def _check_apart(source: Path, target: Path) -> None:
         raise ValueError(f"`target` must not hold the source, got {target}. Choose another folder.")
 
 
-def _beside(source: Path, names: tuple[str, ...]) -> Path | None:
-    folder = source if source.is_dir() else source.parent
-    return next((folder / name for name in names if (folder / name).is_file()), None)
-
-
 def _options(arguments: argparse.Namespace, has_own: bool) -> dict[str, Any]:
     """The options in the config file; without one those inside the checkpoint must do."""
+    from ..conversion.files import beside
     from ..files import read_json
 
-    path = arguments.config or _beside(arguments.source, CONFIG_NAMES)
+    path = arguments.config or beside(arguments.source, CONFIG_NAMES)
     if path is not None:
-        return read_json(path)
+        return read_json(path, strict=True)
     if has_own:
         return {}
     raise ValueError(
@@ -303,7 +340,9 @@ def _family_options(arguments: argparse.Namespace) -> dict[str, bool]:
 def _vocab_file(arguments: argparse.Namespace, names: tuple[str, ...] = ("vocab.txt",)) -> Path | None:
     if arguments.vocab is not None and not arguments.vocab.is_file():
         raise FileNotFoundError(f"`--vocab` must be a vocab.txt, got {arguments.vocab}, which does not exist.")
-    return arguments.vocab or _beside(arguments.source, names)
+    from ..conversion.files import beside
+
+    return arguments.vocab or beside(arguments.source, names)
 
 
 def _read_vocab(path: Path) -> dict[str, int]:
@@ -328,14 +367,21 @@ def _read_tokenizer(path: Path) -> dict[str, int]:
     """Pieces and their ids in a `tokenizer.json`, which is all that transformers 5 saves of a BERT's tokenizer."""
     from ..files import read_json
 
-    content = read_json(path)
-    model = content.get("model") or {}
-    if model.get("type") != "WordPiece":
+    content = read_json(path, strict=True)
+    model = content.get("model")
+    kind = model.get("type") if isinstance(model, dict) else model
+    if kind != "WordPiece":
         raise ValueError(
-            f"{path} must hold a WordPiece tokenizer, as BERT's; its model is {model.get('type')!r}. Name the right "
+            f"{path} must hold a WordPiece tokenizer, as BERT's; its model is {kind!r}. Name the right "
             "vocabulary by `--vocab`, or move this file away to convert without a tokenizer."
         )
-    vocab = {**model["vocab"], **{token["content"]: token["id"] for token in content.get("added_tokens") or []}}
+    pieces, added = model.get("vocab"), content.get("added_tokens") or []
+    if not isinstance(pieces, dict) or not isinstance(added, list) or not all(isinstance(a, dict) for a in added):
+        raise ValueError(f"{path} must have a `vocab` of pieces and their ids, and a list of `added_tokens`.")
+    vocab = {**pieces, **{str(token.get("content")): token.get("id") for token in added}}
+    numbered = all(type(number) is int and number >= 0 for number in vocab.values())
+    if not numbered or len({*vocab.values()}) < len(vocab):
+        raise ValueError(f"{path} must number its pieces, each once.")
     absent = [token for token in SPECIAL_TOKENS if token not in vocab]
     if absent:
         raise ValueError(f"{path} must be a BERT's tokenizer; it lacks {', '.join(absent)}.")
@@ -346,8 +392,9 @@ def _lowercases(path: Path) -> bool:
     """Whether a `tokenizer.json` lower-cases texts."""
     from ..files import read_json
 
-    normalizer = read_json(path).get("normalizer") or {}
-    steps = normalizer.get("normalizers") or [normalizer]
+    normalizer = read_json(path).get("normalizer")
+    steps = normalizer.get("normalizers") or [normalizer] if isinstance(normalizer, dict) else []
+    steps = [step for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
     return any(step.get("lowercase") or step.get("type") == "Lowercase" for step in steps)
 
 
@@ -365,6 +412,7 @@ def _write(
 ) -> None:
     from huggingface_hub import save_torch_state_dict
 
+    from ..conversion.layout import unshared
     from ..hub.export import finish_folder
     from ..hub.model_card import write_model_card
 
@@ -373,7 +421,7 @@ def _write(
     config.dtype = next(tensor.dtype for tensor in conversion.tensors.values() if tensor.is_floating_point())
     write_tokenizer(folder)
     config.save_pretrained(folder)
-    save_torch_state_dict(conversion.tensors, folder)
+    save_torch_state_dict(unshared(conversion.tensors), folder)
     finish_folder(folder)
     tag = next((tag for head, tag in PIPELINE_TAGS.items() if conversion.architecture.endswith(head)), "fill-mask")
     if conversion.architecture.endswith("ForConditionalGeneration") and not config.is_encoder_decoder:

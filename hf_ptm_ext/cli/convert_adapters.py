@@ -1,6 +1,7 @@
 """`hf-ptm-ext convert houlsby|pfeiffer SOURCE TARGET`: the `adapters` library's files to PEFT's, and back."""
 
 import argparse
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -37,23 +38,27 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _weights(arguments: argparse.Namespace) -> Path:
     """The file with the adapter's weights; a folder of the library may have a head's beside it."""
+    from ..conversion.files import beside
+    from ..files import path_inside
+
     source: Path = arguments.source
     if not source.is_dir():
         return source
-    for name in (OUR_WEIGHTS,) if arguments.to_original else (THEIR_WEIGHTS,):
-        if (source / name).is_file():
-            return source / name
+    usual = beside(source, (OUR_WEIGHTS if arguments.to_original else THEIR_WEIGHTS,))
+    if usual is not None:
+        return usual
     found = [path for path in sorted(source.glob("*.safetensors")) if "head" not in path.name]
     if len(found) != 1:
         wanted = OUR_WEIGHTS if arguments.to_original else THEIR_WEIGHTS
         raise ValueError(f"`source` must hold {wanted} or one .safetensors file, got {source}. Name the file.")
-    return found[0]
+    return path_inside(source, found[0].name, f"The folder {source}")
 
 
 def _config_file(arguments: argparse.Namespace) -> Path:
-    folder = arguments.source if arguments.source.is_dir() else arguments.source.parent
-    path = arguments.config or folder / CONFIG
-    if not path.is_file():
+    from ..conversion.files import beside
+
+    path = arguments.config or beside(arguments.source, (CONFIG,))
+    if path is None or not path.is_file():
         raise ValueError(
             f"`--config` must name the adapter's options: there is no {CONFIG} beside {arguments.source}."
         )
@@ -64,20 +69,22 @@ def _from_library(checkpoint: Any, arguments: argparse.Namespace) -> int:
     from safetensors.torch import save_file
 
     from ..conversion import adapter_library
+    from ..conversion.layout import unshared
     from ..files import read_json
     from ..hub.adapter_card import write_adapter_card
     from ..hub.folders import written_whole
 
-    original = read_json(_config_file(arguments))
+    original = read_json(_config_file(arguments), strict=True)
     config = adapter_library.convert_config(original, arguments.family)
     config.inference_mode = True  # as PEFT saves
     config.base_model_name_or_path = original.get("model_name")
     names = adapter_library.adapter_names(checkpoint.tensors)
     name = original.get("name") if original.get("name") in names else None
     tensors = adapter_library.convert_state_dict(checkpoint.tensors, config, name)
+    adapter_library.check_adapter(tensors, config, original.get("hidden_size"))
     with written_whole(arguments.target, arguments.overwrite) as folder:
         config.save_pretrained(str(folder))
-        save_file({key: value.contiguous() for key, value in tensors.items()}, folder / OUR_WEIGHTS)
+        save_file(unshared(tensors), folder / OUR_WEIGHTS)
         write_adapter_card(
             folder,
             family=original.get("model_type") or "unknown-family",
@@ -99,21 +106,22 @@ def _from_library(checkpoint: Any, arguments: argparse.Namespace) -> int:
 
 def _to_library(checkpoint: Any, arguments: argparse.Namespace) -> int:
     import torch
-    from peft import PeftConfig
-
-    import hf_ptm_ext  # noqa: F401 - makes PEFT know the methods
 
     from ..conversion import adapter_library
+    from ..conversion.options import made_config
     from ..files import read_json
     from ..hub.folders import written_whole
 
-    config = PeftConfig.from_pretrained(str(_config_file(arguments).parent))
-    method = str(config.peft_type.value).lower()
-    if method != arguments.family:
-        raise ValueError(f"`source` must be a {arguments.family} adapter, got `peft_type` {config.peft_type.value!r}.")
+    options, method = read_json(_config_file(arguments), strict=True), arguments.family
+    if options.get("peft_type") != method.upper():
+        raise ValueError(f"`source` must be a {method} adapter, got `peft_type` {options.get('peft_type')!r}.")
+    config_class = adapter_library.CONFIGS[method]
+    known_fields = {field.name for field in dataclasses.fields(config_class)} - {"peft_type"}
+    config: Any = made_config(config_class, {k: v for k, v in options.items() if k in known_fields}, method)
     fields = adapter_library.revert_config(config)
     ours = {key: value for key, value in checkpoint.tensors.items() if f".{method}_" in key}
     name = arguments.target.resolve().name.replace(".", "_")
+    adapter_library.check_adapter(ours, config)
     tensors = adapter_library.revert_state_dict(ours, config, name)
     base = Path(config.base_model_name_or_path or "") / BASE_CONFIG
     known = read_json(base) if config.base_model_name_or_path and base.is_file() else {}

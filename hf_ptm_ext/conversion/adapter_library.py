@@ -6,6 +6,7 @@ which it acts, as `houlsby_down`, `houlsby_up` and so on. Files of adapter-trans
 and the like) are read too.
 """
 
+import itertools
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +16,8 @@ import torch
 from ..adapters.configuration import BottleneckConfig, HoulsbyConfig, PfeifferConfig
 from ..adapters.placements import PLACEMENTS
 from .files import name_some
+from .layout import check_weights
+from .options import check_options, made_config
 
 PEFT_PREFIX = "base_model.model."
 HOULSBY, PFEIFFER = "houlsby", "pfeiffer"
@@ -127,7 +130,9 @@ def convert_config(original: Mapping[str, Any], method: str | None = None) -> Bo
         >>> convert_config(options).non_linearity
         'swish'
     """
+    check_options(original, ("hidden_size", "model_type", "model_name"))
     fields = adapter_fields(original)
+    check_options(fields)
     found = method_of(fields)
     if method is not None and found != method:
         raise ValueError(f"The adapter must be {method}'s, got {found}'s: convert it as that.")
@@ -144,7 +149,8 @@ def convert_config(original: Mapping[str, Any], method: str | None = None) -> Bo
     init = "bert" if fields.get("init_weights", "bert") == "bert" else "truncated_normal"
     if fields.get("init_weights") == "mam_adapter":
         init = "identity"
-    config = CONFIGS[found](**options, init_weights=init, init_std=1e-2, train_layer_norms=False)
+    options |= {"init_weights": init, "init_std": 1e-2, "train_layer_norms": False}
+    config: BottleneckConfig = made_config(CONFIGS[found], options, found)
     placement = PLACEMENTS.get(original.get("model_type", ""))
     if placement is not None:
         config.target_modules = rf"(.*\.)?{getattr(placement, found)}"
@@ -197,6 +203,7 @@ def convert_state_dict(
     name = names[0] if adapter_name is None else adapter_name
     if name not in names:
         raise ValueError(f"`adapter_name` must be one of {', '.join(names)}, got {name!r}.")
+    check_weights({key: value for key, value in original.items() if f".{name}." in LEGACY_NAMES.sub("adapters", key)})
     converted: dict[str, torch.Tensor] = {}
     foreign = []
     for key, value in named.items():
@@ -306,6 +313,7 @@ def revert_state_dict(
         >>> list(revert_state_dict(convert_state_dict(weights, PfeifferConfig()), PfeifferConfig())) == list(weights)
         True
     """
+    check_weights(ours)
     reverted: dict[str, torch.Tensor] = {}
     foreign = []
     for key, value in ours.items():
@@ -319,6 +327,66 @@ def revert_state_dict(
     if foreign:
         raise ValueError(f"These weights have no place in the library's adapter: {name_some(sorted(foreign))}.")
     return reverted
+
+
+def check_adapter(ours: Mapping[str, torch.Tensor], config: BottleneckConfig, hidden_size: int | None = None) -> None:
+    """Compare an adapter, under the names of PEFT's files, with its options: every part, every shape, every layer.
+
+    Args:
+        ours: what `adapter_model.safetensors` holds.
+        config: of the adapter.
+        hidden_size: width of the model's states, where it is known (default: that of the up-projections).
+
+    Raises:
+        ValueError: parts or layers are missing, or have other sizes; they are named.
+    """
+    mark = f".{_method(config)}_"
+    places: dict[str, dict[str, tuple[int, ...]]] = {}
+    for key, value in ours.items():
+        place, _, part = key.partition(mark)
+        places.setdefault(place, {})[part] = tuple(value.shape)
+    lacking, wrong = [], []
+    stacks: dict[str, dict[str, set[int]]] = {}
+    for place, parts in places.items():
+        number = re.search(r"\.([0-9]{1,9})\.", f"{place}.")
+        layer = int(number[1]) if number else 0
+        if number:
+            kinds = stacks.setdefault(place[: number.start()], {})
+            kinds.setdefault(place[number.end() :], set()).add(layer)
+        width = hidden_size or (parts.get("up.weight") or (0,))[0]
+        for part, shape in _shapes(config, width, layer).items():
+            if part not in parts:
+                lacking.append(f"{place}{mark}{part}")
+            elif parts[part] != shape:
+                wrong.append(f"{place}{mark}{part} {parts[part]} instead of {shape}")
+        wrong += [f"{place}{mark}{part}" for part in parts if part not in _shapes(config, width, layer)]
+    for stack, kinds in stacks.items():
+        layers = set().union(*kinds.values())
+        between = (number for number in range(max(layers)) if number not in layers and number not in config.leave_out)
+        if len(stacks) == 1 or not config.leave_out:  # a decoder's layers are counted on from the encoder's
+            lacking += [f"{stack}.{layer}.*" for layer in itertools.islice(between, 8)]
+        lacking += [f"{stack}.{layer}.{kind}" for kind, numbers in kinds.items() for layer in sorted(layers - numbers)]
+        if _method(config) == HOULSBY and len(kinds) < 2:
+            lacking.append(f"{stack}.* behind {'attention' if 'attention' not in ''.join(kinds) else 'the output'}")
+    if not places or lacking:
+        raise ValueError(f"The adapter lacks weights: {name_some(lacking) or 'there are none'}. It must be complete.")
+    if wrong:
+        raise ValueError(
+            f"These weights do not fit the adapter's options, `reduction_factor` {config.reduction_factor} and width "
+            f"{hidden_size or 'of the model'}: {name_some(wrong)}."
+        )
+
+
+def _shapes(config: BottleneckConfig, width: int, layer: int) -> dict[str, tuple[int, ...]]:
+    """Parts of one adapter and their shapes."""
+    small = config.size_in_layer(width, layer)
+    shapes: dict[str, tuple[int, ...]] = {"down.weight": (small, width), "down.bias": (small,)}
+    shapes |= {"up.weight": (width, small), "up.bias": (width,)}
+    for name, there in (("norm_before", config.ln_before), ("norm_after", config.ln_after)):
+        shapes |= {f"{name}.weight": (width,), f"{name}.bias": (width,)} if there else {}
+    if isinstance(config.scaling, str):
+        shapes["scaling"] = (1,) if config.scaling == "learned" else (width,)
+    return shapes
 
 
 def _method(config: BottleneckConfig) -> str:
@@ -380,6 +448,7 @@ __all__ = [
     "adapter_fields",
     "adapter_names",
     "base_state_dict",
+    "check_adapter",
     "convert_config",
     "convert_state_dict",
     "method_of",

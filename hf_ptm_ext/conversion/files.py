@@ -7,14 +7,15 @@ that call.
 
 import argparse
 import pickle
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from ..files import read_json
+from ..files import path_inside, read_json
 
 SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".npz")
 # The files that stand for a whole folder, in order of preference.
@@ -22,6 +23,8 @@ INDEX_NAMES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 FILE_NAMES = ("model.safetensors", "pytorch_model.bin", "model.pt", "model.npz")
 # Keys under which training tools put the state dict beside other things.
 WRAPPERS = ("model", "state_dict", "model_state_dict")
+# How many times its file an archive may unpack to, if that is more than 64 MB.
+MOST_PACKED, SMALL = 20, 2**26
 # XLM's files have two state dicts side by side.
 HALVES = ("encoder", "decoder")
 
@@ -73,6 +76,8 @@ def read_checkpoint(source: str | Path) -> Checkpoint:
         raise FileNotFoundError(f"`source` must be a checkpoint file or folder, got {path}, which does not exist.")
     if path.is_dir():
         path = weights_file(path)
+    if not path.is_file():
+        raise ValueError(f"`source` must be a checkpoint file or folder, got {path}, which is neither.")
     if path.name.endswith(".index.json"):
         return _read_shards(path)
     return _read_file(path)
@@ -88,36 +93,47 @@ def weights_file(folder: Path) -> Path:
         A path in the folder.
 
     Raises:
-        ValueError: the folder has no weights, or several files and none under a usual name.
+        ValueError: the folder has no weights, or several files and none under a usual name, or a link to one outside.
     """
-    for name in (*INDEX_NAMES, *FILE_NAMES):
-        if (folder / name).is_file():
-            return folder / name
+    usual = beside(folder, (*INDEX_NAMES, *FILE_NAMES))
+    if usual is not None:
+        return usual
     found = sorted(path for path in folder.iterdir() if path.is_file() and path.suffix in SUFFIXES)
     if not found:
         raise ValueError(f"`source` must have a {', '.join(SUFFIXES)} file, got the folder {folder} without any.")
     if len(found) > 1:
         names = ", ".join(path.name for path in found)
         raise ValueError(f"`source` must name one checkpoint, got the folder {folder} with {names}. Name the file.")
-    return found[0]
+    return path_inside(folder, found[0].name, str(folder))
+
+
+def beside(source: Path, names: tuple[str, ...]) -> Path | None:
+    """The first of several files in a folder, or in the folder of a file; a link out of it is an error."""
+    folder = source if source.is_dir() else source.parent
+    name = next((name for name in names if (folder / name).is_file()), None)
+    return None if name is None else path_inside(folder, name, f"The folder {folder}")
 
 
 def _read_shards(index: Path) -> Checkpoint:
     weight_map = read_json(index).get("weight_map")
-    if not isinstance(weight_map, dict) or not weight_map:
+    if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(n, str) for n in weight_map.values()):
         raise ValueError(f"{index} must have a `weight_map` from tensor names to files.")
     tensors: dict[str, torch.Tensor] = {}
     files = []
     for name in sorted(set(weight_map.values())):
-        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or "\\" in name or ":" in name:
-            raise ValueError(f"{index} names the file {name!r}: shards must lie beside their index.")
-        shard = index.parent / name
+        try:
+            shard = path_inside(index.parent, name, str(index))
+        except ValueError as error:
+            raise ValueError(f"{index} names the file {name!r}: shards must lie beside their index.") from error
         if not shard.is_file():
             raise FileNotFoundError(f"{index} names the shard {name}, which does not exist.")
         part = _read_file(shard).tensors
         missing = [key for key, file in weight_map.items() if file == name and key not in part]
         if missing:
             raise ValueError(f"{shard} lacks tensors that its index promises: {name_some(missing)}.")
+        twice = sorted(tensors.keys() & part.keys())
+        if twice:
+            raise ValueError(f"{shard} has tensors that another shard has too: {name_some(twice)}.")
         tensors.update(part)
         files.append(shard)
     return Checkpoint(tensors, tuple(files))
@@ -127,6 +143,7 @@ def _read_file(path: Path) -> Checkpoint:
     if path.suffix not in SUFFIXES:
         raise ValueError(f"`source` must end in {', '.join(SUFFIXES)}, got {path}.")
     _check_head(path)
+    _check_unpacked(path)
     if path.suffix == ".safetensors":
         return Checkpoint(_read_safetensors(path), (path,))
     if path.suffix == ".npz":
@@ -148,26 +165,40 @@ def _check_head(path: Path) -> None:
         raise ValueError(f"{path} is a text file, not weights; it begins with {head[:40].decode('ascii')!r}.")
 
 
+def _check_unpacked(path: Path) -> None:
+    """Refuse an archive that claims to be far more than its file: weights hardly become smaller by packing."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            claimed = sum(entry.file_size for entry in archive.infolist())
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+        return  # no archive, or one that its reader refuses
+    size = path.stat().st_size
+    if claimed > max(SMALL, MOST_PACKED * size):
+        raise ValueError(
+            f"{path} has {size:,} bytes and claims to unpack to {claimed:,}: that is no checkpoint. Unpack it by hand "
+            "if you trust it."
+        )
+
+
 def _read_safetensors(path: Path) -> dict[str, torch.Tensor]:
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
         return load_file(path)
-    except SafetensorError as error:
-        raise ValueError(f"{path} is cut short or not a safetensors file: {error}.") from error
+    except Exception as error:  # its own, and those of kinds of numbers that torch has not
+        raise ValueError(f"{path} is cut short or not a safetensors file: {_first_line(error)}.") from error
 
 
 def _read_npz(path: Path) -> dict[str, torch.Tensor]:
-    import zipfile
-
     import numpy as np
 
     try:
         with np.load(path, allow_pickle=False) as arrays:
             return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
-    except (zipfile.BadZipFile, EOFError, OSError, ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is cut short or not an archive of numpy arrays: {error}.") from error
+    except Exception as error:  # of zipfile, zlib, numpy's headers and torch's kinds of numbers
+        raise ValueError(
+            f"{path} is cut short or not an archive of numpy arrays ({type(error).__name__}: {_first_line(error)})."
+        ) from error
 
 
 def _read_pickle(path: Path) -> Any:
@@ -182,7 +213,7 @@ def _read_pickle(path: Path) -> Any:
             f"refuses: {reason} Copy it again, or save the state dict alone with the tool that wrote it, in an "
             "environment you trust."
         ) from error
-    except (RuntimeError, EOFError, ValueError, KeyError, IndexError, AttributeError, OSError) as error:
+    except Exception as error:  # a damaged pickle fails wherever its instructions lead
         raise ValueError(
             f"{path} is cut short or not a file of weights ({type(error).__name__}: {_first_line(error)}). "
             "Copy or download it again."
@@ -224,6 +255,8 @@ def _unwrap_halves(value: Mapping[str, Any], path: Path) -> Checkpoint:
     params, words = value.get("params"), value.get("dico_word2id")
     if isinstance(params, argparse.Namespace):
         params = vars(params)
+    if isinstance(words, Mapping) and not all(isinstance(w, str) and type(n) is int for w, n in words.items()):
+        raise ValueError(f"{path}: `dico_word2id` must number words.")
     return Checkpoint(
         tensors,
         (path,),
@@ -251,5 +284,11 @@ def name_some(names: list[str], most: int = 8) -> str:
         >>> name_some(["a", "b", "c"], most=2)
         '`a`, `b` and 1 more'
     """
-    shown = ", ".join(f"`{name}`" for name in names[:most])
+    shown = ", ".join(f"`{_one_line(name)}`" for name in names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def _one_line(name: str) -> str:
+    """A name that a file made up, as it can stand in a message."""
+    text = name if name.isprintable() else repr(name)[1:-1]
+    return text if len(text) <= 200 else f"{text[:200]}..."

@@ -125,33 +125,6 @@ UER_ARCHITECTURE = {
     ),
 }
 
-SEGMENTS = 21128, 512, 3
-# UER's and K-BERT's options of other names than ours.
-UER_OPTIONS = (*UER_SIZES, "emb_size", "dropout", "max_position", "max_seq_length", "segment_vocab")
-UER_OPTIONS += ("no_vm", "tie_weights", "labels_num", "architectures")
-# Options of UER and TencentPretrain that make another architecture, and the values under which they do not.
-UER_ARCHITECTURE = {
-    "encoder": ("transformer", "bert"),
-    "embedding": ("bert", "word_pos_seg", ["word", "pos", "seg"]),
-    "mask": ("fully_visible",),
-    "layernorm": ("normal",),
-    "layernorm_positioning": ("post",),
-    "feed_forward": ("dense",),
-    **dict.fromkeys(
-        (
-            "remove_embedding_layernorm",
-            "remove_transformer_bias",
-            "remove_attention_scale",
-            "relative_position_embedding",
-            "rotary_position_embedding",
-            "factorized_embedding_parameterization",
-            "parameter_sharing",
-            "has_residual_attention",
-        ),
-        (False,),
-    ),
-}
-
 SEGMENTS = "bert.embeddings.token_type_embeddings.weight"
 # Parts that a file has whole or not at all, and what is said of those of pre-training that it lacks.
 PARTS = ("bert.pooler.", "cls.predictions.", "cls.seq_relationship.", "classifier.", "qa_outputs.")
@@ -219,8 +192,7 @@ def _task_heads(config: KBertConfig, tensors: Mapping[str, torch.Tensor]) -> Sha
     shapes: Shapes = {}
     for head in ("classifier", "qa_outputs"):
         if has_part(tensors, f"{head}."):
-            bias = tensors.get(f"{head}.bias")
-            labels = config.num_labels if bias is None else bias.numel()
+            labels = int(size_of(tensors, f"{head}.bias") or config.num_labels)
             shapes |= {f"{head}.weight": (labels, config.hidden_size), f"{head}.bias": (labels,)}
     return shapes
 

@@ -153,8 +153,8 @@ def convert_state_dict(original: Mapping[str, Any], config: MassNmtConfig) -> Te
     if unknown:
         raise ValueError(f"{LAYOUT.foreign}: {name_some(unknown)}. {LAYOUT.hint}")
     words, projection = flat.get("encoder.embeddings.weight"), flat.get(ENCODER_PROJECTION)
-    both = config.tie_word_embeddings and words is not None and projection is not None
-    if both and not torch.equal(words, projection):
+    tied = config.tie_word_embeddings and words is not None
+    if tied and projection is not None and not torch.equal(words, projection):  # type: ignore[arg-type]
         raise ValueError(
             f"`{ENCODER_PROJECTION}` differs from `encoder.embeddings.weight`, to which `share_inout_emb` ties it."
         )

@@ -60,13 +60,16 @@ NUMBERS: dict[str, float] = {
         1.0,
     ),
 }
+FACTORS = _each("scaling reduction_factor")
 FLAGS = _each(
     "no_nsp next_sentence_prediction add_pooling_layer no_vm tie_weights tie_word_embeddings share_all_embeddings "
     "share_decoder_input_output_embed no_scale_embedding encoder_normalize_before decoder_normalize_before asm "
     "gelu_activation share_inout_emb use_lang_emb use_relative_position mh_adapter output_adapter original_ln_before "
     "original_ln_after ln_before ln_after"
 )
-WORDS = _each("arch hidden_act activation_fn activation_function attention_setting non_linearity")
+WORDS = _each(
+    "model_type model_name arch hidden_act activation_fn activation_function attention_setting non_linearity"
+)
 LISTS = _each("layer_types fusion_layer_types adapter_list adapters architectures leave_out")
 TABLES = _each("lang2id id2lang id2label label2id")
 # Number of heads -> the width that it divides.
@@ -138,10 +141,14 @@ def _broken_rule(name: str, value: Any) -> str | None:
         least, most = INTEGERS[name]
         return None if whole and least <= value <= most else f"an integer from {least} to {most}"
     if name in NUMBERS:
-        most = NUMBERS[name]
+        limit = NUMBERS[name]
         small = value < 10**18 if whole else isinstance(value, float) and math.isfinite(value)
-        fits = small and 0 <= value <= most
-        return None if fits else f"a finite number of at least 0{' and at most 1' if most == 1 else ''}"
+        fits = small and 0 <= value <= limit
+        return None if fits else f"a finite number of at least 0{' and at most 1' if limit == 1 else ''}"
+    if name in FACTORS:
+        items = value.values() if isinstance(value, Mapping) else [value]
+        fits = all(isinstance(item, str) or _broken_rule("initializer_range", item) is None for item in items)
+        return None if fits else "finite and at least 0, or a word"
     if name in FLAGS:
         return None if isinstance(value, int) and value in (0, 1) else "true or false"
     if name in WORDS:

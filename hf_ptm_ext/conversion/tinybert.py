@@ -182,8 +182,7 @@ def revert_state_dict(
     Raises:
         ValueError: a key is not one of the model's, or a projection is not the shared one.
     """
-    _check_projection(projections or {}, config)
-    return {**_layout(ours).revert_tensors(ours, config), **revert_projections(projections or {})}
+    return {**_layout(ours).revert_tensors(ours, config), **revert_projections(projections or {}, config)}
 
 
 def convert_checkpoint(original: Mapping[str, torch.Tensor], options: Mapping[str, Any]) -> Conversion:
@@ -276,17 +275,20 @@ def revert_checkpoint(
     return _layout(ours).revert_file(ours, config), revert_config(config)
 
 
-def revert_projections(projections: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def revert_projections(
+    projections: Mapping[str, torch.Tensor], config: BertConfig | None = None
+) -> dict[str, torch.Tensor]:
     """`fit_dense` of the original from the projections beside a student.
 
     Args:
         projections: what `convert_projections` gave or `distill_projections.safetensors` holds.
+        config: the student's, to compare the projection with (default: it is not).
 
     Returns:
         The tensors under the original's names.
 
     Raises:
-        ValueError: a projection is not the shared one.
+        ValueError: a projection is not the shared one, or does not fit the student.
     """
     names = {key: key.removeprefix(f"{AUXILIARY}.") for key in projections}
     foreign = [key for key, name in names.items() if name not in ("weight", "bias")]
@@ -295,6 +297,8 @@ def revert_projections(projections: Mapping[str, torch.Tensor]) -> dict[str, tor
             f"`projections` must hold the one projection that TinyBERT shares among all states, `{AUXILIARY}.*`, got "
             f"{foreign[0]!r}: the original has no place for it. Leave it out."
         )
+    if config is not None:
+        _check_projection(projections, config)
     return {f"fit_dense.{name}": projections[key] for key, name in names.items()}
 
 

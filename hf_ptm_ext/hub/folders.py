@@ -1,13 +1,18 @@
 """Writing folders whole: nothing half-written is ever seen under the final name."""
 
+import errno
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 CONFIGS = ("config.json", "adapter_config.json")
+# What a system refuses to write for.
+WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
+WRITE_ERRORS += (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EMFILE, errno.ENFILE)
 
 
 def check_target(target: str | Path, overwrite: bool = False) -> None:
@@ -49,7 +54,11 @@ def written_whole(target: str | Path, overwrite: bool = False) -> Iterator[Path]
         overwrite: whether a checkpoint that is there already may be replaced, see `check_target`.
 
     Returns:
-        The temporary folder. If the block raises, it is removed and the target stays as it was.
+        The temporary folder. If the block raises, it is removed, with the parents that were made for it, and the
+        target stays as it was.
+
+    Raises:
+        OSError: nothing can be written there: no permission, a full disk, a limit. File and reason are named.
 
     Example:
         >>> with tempfile.TemporaryDirectory() as parent:
@@ -60,16 +69,57 @@ def written_whole(target: str | Path, overwrite: bool = False) -> Iterator[Path]
     """
     target = Path(target)
     check_target(target, overwrite)
-    parent = target.resolve().parent
-    parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{target.resolve().name}.", suffix=".tmp", dir=parent))
+    resolved = target.resolve()
+    made = [folder for folder in resolved.parents if not folder.exists()]
+    temporary = None
     try:
+        resolved.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{resolved.name[:100]}.", suffix=".tmp", dir=resolved.parent))
         yield temporary
         _open_to_readers(temporary)
-        _replace(target.resolve(), temporary)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
+        _replace(resolved, temporary)
+    except BaseException as error:
+        reason = None if _is_of_another_place(error, temporary) else _write_error(error)
+        name = _last_written(temporary) if reason is not None else ""
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+        for folder in made:  # the innermost first
+            with suppress(OSError):
+                folder.rmdir()
+        if reason is None:
+            raise
+        raise OSError(
+            f"{target / name} cannot be written: {reason}. Nothing was left there; mend that and start again."
+        ) from error
+
+
+def _write_error(error: BaseException) -> str | None:
+    """What the system says of a write that failed, whichever library was writing; `None` for other errors."""
+    numbers = [error.errno] if isinstance(error, OSError) else []
+    # safetensors, tokenizers and torch raise errors of their own, with the system's in the text.
+    if isinstance(error, Exception) and not isinstance(error, ValueError):
+        numbers += [int(number) for number in re.findall(r"os error (\d+)", str(error))]
+    found = next((number for number in numbers if number in WRITE_ERRORS), None)
+    if found is not None:
+        return os.strerror(found)
+    if isinstance(error, RuntimeError) and re.search(
+        r"PytorchStreamWriter|file write failed|unexpected pos", str(error)
+    ):
+        return "the disk is full, or a limit is reached"
+    return None
+
+
+def _is_of_another_place(error: BaseException, temporary: Path | None) -> bool:
+    """Whether the system's error names a file that is none of those being written."""
+    name = error.filename if isinstance(error, OSError) else None
+    return temporary is not None and isinstance(name, str) and not name.startswith(str(temporary))
+
+
+def _last_written(folder: Path | None) -> str:
+    """The file at which writing stopped."""
+    files = [] if folder is None else [path for path in folder.rglob("*") if path.is_file()]
+    last = max(files, key=lambda path: path.stat().st_mtime_ns, default=None)
+    return "" if last is None or folder is None else last.relative_to(folder).as_posix()
 
 
 def _open_to_readers(folder: Path) -> None:
