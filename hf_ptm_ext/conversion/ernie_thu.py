@@ -117,7 +117,7 @@ def _task_heads(config: ErnieThuConfig, tensors: Mapping[str, torch.Tensor]) -> 
     shapes: Shapes = {}
     for head, biased in (("typing", False), ("classifier", True), ("qa_outputs", True)):
         if has_part(tensors, f"{head}."):
-            labels = 2 if head == "qa_outputs" else int(size_of(tensors, f"{head}.weight") or config.num_labels)
+            labels = 2 if head == "qa_outputs" else size_of(tensors, f"{head}.weight") or config.num_labels or 1
             shapes[f"{head}.weight"] = (labels, config.hidden_size)
             shapes |= {f"{head}.bias": (labels,)} if biased else {}
     return shapes

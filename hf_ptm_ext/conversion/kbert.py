@@ -192,7 +192,7 @@ def _task_heads(config: KBertConfig, tensors: Mapping[str, torch.Tensor]) -> Sha
     shapes: Shapes = {}
     for head in ("classifier", "qa_outputs"):
         if has_part(tensors, f"{head}."):
-            labels = int(size_of(tensors, f"{head}.bias") or config.num_labels)
+            labels = size_of(tensors, f"{head}.bias") or config.num_labels or 1
             shapes |= {f"{head}.weight": (labels, config.hidden_size), f"{head}.bias": (labels,)}
     return shapes
 
