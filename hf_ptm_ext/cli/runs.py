@@ -18,6 +18,7 @@ from typing import Any
 from transformers.utils import CONFIG_NAME
 from transformers.utils import logging as transformers_logging
 
+from ..files import read_json
 from ..trainers import checkpoints, last_complete_checkpoint
 from ..trainers.base import JOB_FILE
 from .signature import refuse_changes
@@ -226,8 +227,7 @@ def begin_run(trainer: Any, checkpoint: str | None, signature: Mapping[str, Any]
     trainer.job_signature = dict(signature)
     before = None if checkpoint is None else Path(checkpoint) / JOB_FILE
     if before is not None and before.is_file():
-        then = json.loads(before.read_text(encoding="utf-8"))
-        refuse_changes(before.parent.parent, then, signature, trainer.args.accept_changes)
+        refuse_changes(before.parent.parent, read_json(before), signature, trainer.args.accept_changes)
     if trainer.args.overwrite and checkpoint is None:
         remove_checkpoints(trainer)
 

@@ -18,10 +18,11 @@ from typing import Any
 import torch
 from transformers import AutoConfig, set_seed
 
+from ..files import read_json
 from ..hub.model_card import write_model_card
 from ..trainers import last_complete_checkpoint
 from ..trainers.base import JOB_FILE
-from .runs import BEFORE, RUNS, is_first_process, refuse_others, write_json, write_whole, written_aside
+from .runs import BEFORE, RUNS, has_work, is_first_process, refuse_others, write_json, write_whole, written_aside
 from .seeded_arguments import SeededArguments
 from .signature import refuse_changes, signature_of
 from .tables import text_table
@@ -122,9 +123,8 @@ def prepare_folder(output: Path, args: SeededArguments, signature: Mapping[str, 
         ValueError: see the messages.
     """
     job_file = output / RUNS / JOB_FILE
-    if args.resume_from_checkpoint is not None and job_file.is_file() and any(output.glob(f"{RUNS}/seed*")):
-        before = json.loads(job_file.read_text(encoding="utf-8"))
-        refuse_changes(output, before, signature, args.accept_changes)
+    if args.resume_from_checkpoint is not None and job_file.is_file() and has_work(output / RUNS):
+        refuse_changes(output, read_json(job_file), signature, args.accept_changes)
     else:
         refuse_others(output, args)
         if (output / RUNS).is_dir():

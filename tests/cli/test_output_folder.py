@@ -176,3 +176,16 @@ def test_changes_that_are_meant_are_told(run, caplog):
     command, _ = run
     assert main([*command, "--learning_rate", "1e-3", "--accept_changes", "true"]) == 0
     assert "goes on with changes: learning_rate = 0.001" in caplog.text
+
+
+@pytest.mark.parametrize("more", [(), ("--resume_from_checkpoint", "auto")], ids=["anew", "auto"])
+@pytest.mark.parametrize("job", ["finetune", "pretrain"])
+def test_a_run_that_was_killed_before_it_had_saved_anything_is_in_nobodys_way(polar, tmp_path, job, more):  # noqa: F811
+    model = polar / ("bert" if job == "pretrain" else "classification")
+    command = words(job, model, polar, tmp_path / "out")
+    process = started([*command, "--max_steps", "100000"], tmp_path)
+    while job == "finetune" and process.poll() is None and not (tmp_path / "out" / "_runs" / "job.json").is_file():
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert main([*command, "--learning_rate", "1e-3", *more]) == 0
