@@ -19,7 +19,7 @@ from transformers import AutoModelForQuestionAnswering
 from transformers.pipelines.base import ChunkPipeline
 
 from .spans_question_answering import NO_NULL_SCORE, best_spans, log_partition, reference_spans
-from .windows_question_answering import MAX_QUESTION_LEN, Window, question_windows
+from .windows_question_answering import MAX_QUESTION_LEN, Window, windows_in_parts
 
 TASK = "extractive-question-answering"
 DECODES = ("joint", "independent")
@@ -146,17 +146,17 @@ class ExtractiveQuestionAnsweringPipeline(ChunkPipeline):
             raise ValueError(f"`reference` = {reference!r} needs a question, got None. Leave `reference` out.")
         if max_seq_len is None and padding == "max_length":
             max_seq_len = min(self.tokenizer.model_max_length, 384)
-        windows = question_windows(
+        windows = windows_in_parts(
             self.tokenizer,
-            None if example["question"] is None else [example["question"]],
-            [example["context"]],
+            example["question"],
+            example["context"],
             max_seq_len=max_seq_len,
             doc_stride=doc_stride,
             max_question_len=None if reference else max_question_len,
         )
-        for number, window in enumerate(windows):
+        for window in windows:
             yield {
-                "is_last": number + 1 == len(windows),
+                "is_last": window.is_last,
                 "window": window,
                 "context": example["context"],
                 "width": max_seq_len if padding == "max_length" else None,

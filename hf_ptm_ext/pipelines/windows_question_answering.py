@@ -5,8 +5,8 @@ comes first, as upstream's models of that kind were trained. Any fast tokenizer 
 it injects belongs to no text and is never part of an answer.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,9 @@ MAX_SEQ_LEN = 384
 MAX_DOC_STRIDE = 128
 MAX_QUESTION_LEN = 64
 NO_TEXT = -1
+# Longer passages are tokenised in parts of so many characters: a tokenizer needs several hundred bytes for each.
+PART = 100_000
+_NEAR = 1000  # characters in which the end of a word is looked for
 
 
 @dataclass
@@ -70,7 +73,7 @@ def question_windows(
     max_question_len: int | None = MAX_QUESTION_LEN,
     **options: Any,
 ) -> list[Window]:
-    """Tokenise questions with their passages.
+    """Tokenise questions with their passages, of which a long one is read in parts (see `windows_in_parts`).
 
     Args:
         tokenizer: a fast tokenizer, or any whose encodings know offsets and sequences.
@@ -88,6 +91,86 @@ def question_windows(
     Raises:
         ValueError: the tokenizer knows no offsets, or a window cannot hold the question and a part of the passage.
     """
+    found: list[Window] = []
+    short = [number for number, context in enumerate(contexts) if len(context) <= PART]
+    rest = {"max_seq_len": max_seq_len, "doc_stride": doc_stride, "max_question_len": max_question_len, **options}
+    for window in _at_once(
+        tokenizer,
+        None if questions is None else [questions[number] for number in short],
+        [contexts[number] for number in short],
+        **rest,
+    ):
+        window.example = short[window.example]
+        found.append(window)
+    for number, context in enumerate(contexts):
+        if len(context) > PART:
+            parts = windows_in_parts(tokenizer, None if questions is None else questions[number], context, **rest)
+            found += [replace(window, example=number) for window in parts]
+    found.sort(key=lambda window: window.example)
+    return found
+
+
+def windows_in_parts(tokenizer: Any, question: str | None, context: str, **options: Any) -> Iterator[Window]:
+    """Windows of one question, made as they are asked for; a passage of at most `PART` characters is one part.
+
+    Each part ends between two words, and the next one begins where the last window of the part before it does, which
+    is left out: so windows overlap across parts as they do inside one.
+
+    Args:
+        tokenizer: see `question_windows`, as the others.
+        question: the text, or `None`.
+        context: the passage.
+        options: see `question_windows`.
+
+    Yields:
+        One window each.
+
+    Raises:
+        ValueError: see `question_windows`.
+    """
+    start = 0
+    while True:
+        end = _word_end(context, start, start + PART)
+        windows = _at_once(tokenizer, None if question is None else [question], [context[start:end]], **options)
+        following = len(context)
+        if end < len(context):
+            tokens = np.flatnonzero(windows[-1].answerable)
+            begin = start + int(windows[-1].offsets[tokens[0], 0]) if len(windows) > 1 and len(tokens) else end
+            following = _word_end(context, start, begin) if begin < end else end
+            if following < end:
+                windows.pop()
+        for number, window in enumerate(windows):
+            # Offsets of the question's tokens, and of what stands for no character, stay as they are.
+            yield replace(
+                window,
+                offsets=window.offsets + start * window.answerable[:, None],
+                is_first=start == 0 and number == 0,
+                is_last=following >= len(context) and number + 1 == len(windows),
+            )
+        if following >= len(context):
+            return
+        start = following
+
+
+def _word_end(context: str, start: int, end: int) -> int:
+    """The last place at or before `end` that white space follows, if one is near; always behind `start`."""
+    if end >= len(context):
+        return len(context)
+    near = next((at for at in range(end, max(end - _NEAR, start), -1) if context[at].isspace()), end)
+    return max(near, start + 1)
+
+
+def _at_once(
+    tokenizer: Any,
+    questions: Sequence[str] | None,
+    contexts: Sequence[str],
+    *,
+    max_seq_len: int | None = None,
+    doc_stride: int | None = None,
+    max_question_len: int | None = MAX_QUESTION_LEN,
+    **options: Any,
+) -> list[Window]:
+    """Windows of passages that are tokenised as a whole."""
     if not getattr(tokenizer, "is_fast", False):
         raise ValueError(
             "`tokenizer` must be a fast tokenizer, which tells where in the text a token is, got "
@@ -205,4 +288,4 @@ def _cut_questions(tokenizer: Any, questions: Sequence[str], limit: int | None) 
     return cut, lengths
 
 
-__all__ = ["MAX_QUESTION_LEN", "Window", "null_index", "question_windows"]
+__all__ = ["MAX_QUESTION_LEN", "Window", "null_index", "question_windows", "windows_in_parts"]

@@ -1,5 +1,9 @@
 """Spans against a plain search, windows and their labels on real questions, and back from logits to answers."""
 
+import itertools
+import sys
+import time
+
 import numpy as np
 import pytest
 from datasets import Dataset
@@ -10,7 +14,9 @@ from transformers import Trainer, TrainingArguments
 
 from hf_ptm_ext import DataCollatorForQuestionAnswering, KBertTokenizer, KnowledgeGraph, SquadFeatures
 from hf_ptm_ext.pipelines import best_spans, postprocess_qa_predictions, question_windows
-from tests.pipelines.models import random_model, vocabulary, xquad, xquad_tokenizer
+from hf_ptm_ext.pipelines.windows_question_answering import PART, windows_in_parts
+from tests.cli.jobs import run_process
+from tests.pipelines.models import random_model, tokenizer_of, vocabulary, xquad, xquad_tokenizer
 
 ROWS = xquad()
 SHORT = {"max_seq_len": 128, "doc_stride": 48}
@@ -186,3 +192,58 @@ def test_wrong_data_is_named():
         postprocess_qa_predictions([{"id": "q", "context": "a"}] * 2, [feature], (np.zeros((1, 2)), np.zeros((1, 2))))
     with pytest.raises(ValueError, match="`features` has no window of the example 'q'"):
         postprocess_qa_predictions([{"id": "q", "context": "a"}], [], (np.zeros((0, 2)), np.zeros((0, 2))))
+
+
+LONG = " ".join(f"w{number % 7} did it in b" for number in range(9000))  # 2 parts of the passage
+
+
+@pytest.mark.parametrize("question", ["who did it", None])
+def test_a_passage_of_several_parts_is_read_whole_and_overlaps_everywhere(question):
+    tokenizer = tokenizer_of(vocabulary([LONG, "who"]))
+    assert len(LONG) > PART
+    windows = list(windows_in_parts(tokenizer, question, LONG, max_seq_len=200, doc_stride=40))
+    places = [window.offsets[window.answerable] for window in windows]
+    alone = tokenizer(LONG, add_special_tokens=False, return_offsets_mapping=True, verbose=False)["offset_mapping"]
+    assert sorted({tuple(place) for one in places for place in one.tolist()}) == alone  # every token, at its place
+    shared = [
+        len({tuple(place) for place in before.tolist()} & {tuple(place) for place in after.tolist()})
+        for before, after in itertools.pairwise(places)
+    ]
+    assert min(shared) >= 40 - 2  # two pieces of a word may be left where a part ends between words
+    assert [window.is_first for window in windows] == [True] + [False] * (len(windows) - 1)
+    assert [window.is_last for window in windows] == [False] * (len(windows) - 1) + [True]
+
+
+def test_windows_of_a_long_passage_are_made_as_they_are_asked_for():
+    tokenizer = tokenizer_of(vocabulary([LONG, "who"]))
+    endless = LONG * 60
+    started = time.process_time()
+    next(windows_in_parts(tokenizer, "who", endless))
+    assert time.process_time() - started < 5
+
+
+def test_long_and_short_passages_together_keep_their_order():
+    tokenizer = tokenizer_of(vocabulary([LONG, "who"]))
+    windows = question_windows(tokenizer, ["who"] * 3, ["it did", LONG, "b did"], max_seq_len=300)
+    assert [window.example for window in windows] == sorted(window.example for window in windows)
+    assert {window.example for window in windows} == {0, 1, 2}
+    alone = list(windows_in_parts(tokenizer, "who", LONG, max_seq_len=300))
+    assert [window.inputs for window in windows[1:-1]] == [window.inputs for window in alone]
+
+
+MEMORY = """
+import resource
+from hf_ptm_ext.collators import SquadFeatures
+from tests.pipelines.models import tokenizer_of
+words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "who", "jane", "did"]
+row = {"id": ["1"], "question": ["who"], "context": [("jane did " * 600_000)[:5_000_000]], "answers": [[]]}
+found = SquadFeatures(tokenizer_of(words))(row)
+print(len(found["input_ids"]), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+@pytest.mark.slow
+def test_a_passage_of_5_megabytes_needs_little_memory():
+    count, megabytes = run_process(sys.executable, "-c", MEMORY, OMP_NUM_THREADS="1").split()
+    assert int(count) > 4000
+    assert int(megabytes) < 1200
