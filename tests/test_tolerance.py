@@ -51,13 +51,13 @@ def test_shapes_are_not_broadcast():
         assert_agrees(torch.zeros(2, 1), torch.zeros(2), 1.0)
 
 
-def test_double_precision_decides_where_it_is_given():
-    reference, near, far = (torch.tensor([number]) for number in (0.0, 1.5e-3, 2.5e-3))
-    assert_agrees(near, reference, 1e-3, double=torch.tensor([0.9e-3], dtype=torch.float64))
+def test_double_precision_must_agree_too_where_it_is_given():
+    reference, near, far = (torch.tensor([number]) for number in (0.0, 0.9e-3, 1.1e-3))
+    assert_agrees(near, reference, 1e-3, double=near.double())
     with pytest.raises(AssertionError, match="in double precision"):
-        assert_agrees(reference, reference, 1e-3, double=torch.tensor([1.1e-3], dtype=torch.float64))
+        assert_agrees(near, reference, 1e-3, double=far.double())
     with pytest.raises(AssertionError, match="ours: 1 of 1"):
-        assert_agrees(far, reference, 1e-3, double=torch.tensor([0.0], dtype=torch.float64))
+        assert_agrees(far, reference, 1e-3, double=near.double())
 
 
 @pytest.mark.slow
