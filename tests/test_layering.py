@@ -28,6 +28,7 @@ ALLOWED = {
     "resources": set(),
     "files": {"models"},
     "weights": set(),
+    "redaction": set(),
     "systems": set(),
     "models": set(),
     "masking": set(),
@@ -40,9 +41,9 @@ ALLOWED = {
     "distillation": {"objectives", "trainers"},
     "adapters": {"objectives", "trainers", "hub", "version"},
     "compression": {"objectives", "trainers"},
-    "trainers": {"objectives", "files", "weights"},
+    "trainers": {"objectives", "files", "weights", "redaction"},
     "conversion": {"models", "adapters", "files", "weights"},
-    "hub": {"models", "pipelines", "resources", "files", ""},
+    "hub": {"models", "pipelines", "resources", "files", "redaction", ""},
 }
 FREE = {"", "__main__", "cli"}
 # Third parties that masking and objectives may import: arrays in, arrays out.

@@ -1,7 +1,6 @@
 """A Trainer for adapted models: the paper's parameter groups, checkpoints and repositories with the adapter alone."""
 
 import inspect
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,18 +11,17 @@ from torch import nn
 from transformers.utils import logging
 
 from ..hub.adapter_card import ADAPTER_CONFIG, write_adapter_card
-from ..trainers import ResumableTrainer
+from ..trainers import PtmTrainer
 from .parameter_groups import adapter_parameter_groups
 from .trained_whole import new_parts
 
 logger = logging.get_logger(__name__)
 
-CARD = "README.md"
 NO_RESULTS = ("runtime", "per_second", "epoch")
 
 
-class AdapterTrainer(ResumableTrainer):
-    """`ResumableTrainer` for a model of PEFT, whatever its method.
+class AdapterTrainer(PtmTrainer):
+    """`PtmTrainer` for a model of PEFT, whatever its method.
 
     * The optimiser's groups are adapters, LayerNorms and head, with weight decay on the matrices of adapters and head
       alone (`adapter_parameter_groups`).
@@ -123,13 +121,6 @@ class AdapterTrainer(ResumableTrainer):
                     if isinstance(value, int | float) and not any(part in name for part in NO_RESULTS)
                 }
         return {}
-
-    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        """As upstream, which copies the adapter's files; the card goes with them."""
-        card = Path(checkpoint_folder) / CARD
-        if self.is_world_process_zero() and card.is_file():
-            shutil.copy(card, Path(self.args.output_dir) / CARD)
-        super()._push_from_checkpoint(checkpoint_folder)
 
 
 def _check_new_heads(model: PeftModel) -> None:

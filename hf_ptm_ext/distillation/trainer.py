@@ -17,7 +17,8 @@ from transformers.trainer_pt_utils import nested_detach
 from transformers.utils import find_labels
 
 from ..trainers.auxiliary import PlainModelCheckpoints
-from ..trainers.resume import ResumableTrainer, at_call, is_resumable
+from ..trainers.collator_state import restart
+from ..trainers.rows import is_resumable
 from .arguments import DistillationArguments
 from .cache import TeacherCache, check_cacheable, row_digests
 from .checks import check_labels, check_vocabularies, columns_of, teacher_warning
@@ -51,7 +52,7 @@ class ClosedLayers(TrainerCallback):
                     parameter.grad = None
 
 
-class DistillationTrainer(PlainModelCheckpoints, ResumableTrainer):
+class DistillationTrainer(PlainModelCheckpoints):
     """Distils a student from one or several teachers.
 
     The loss is a mean over the update: accumulation and the number of processes change neither loss nor gradient.
@@ -210,8 +211,7 @@ class DistillationTrainer(PlainModelCheckpoints, ResumableTrainer):
 
     @contextmanager
     def _evaluation_collator(self) -> Iterator[None]:
-        if hasattr(self.eval_collator, "load_state_dict"):
-            self.eval_collator.load_state_dict(at_call(self.eval_collator.state_dict(), 0))
+        restart(self.eval_collator)
         training, self.data_collator = self.data_collator, self.eval_collator
         try:
             yield

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
+from ..redaction import redacted
 from ..resources import resource
 from .card_vocabulary import LANGUAGES, LICENSES, PIPELINE_TAGS
 
@@ -149,7 +150,7 @@ def write_model_card(
     )
     # Loops and conditions of the template leave a varying number of blank lines.
     text = re.sub(r"\n(?=#+ )", "\n\n", str(card))
-    text = re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n"
+    text = redacted(re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n")
     problems = card_problems(text)
     if problems:
         raise ValueError(f"The card of {folder} would be refused: {' '.join(problems)}")

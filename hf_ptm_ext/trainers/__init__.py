@@ -1,9 +1,10 @@
 """Trainers: transformers' own, with loss terms, exact resume and complete Hub pushes."""
 
 from .auxiliary_lm import AuxiliaryLanguageModelCallback
-from .base import PtmTrainer, checkpoints, last_complete_checkpoint
+from .base import PtmTrainer, ResumableTrainer
 from .entity_replacement import EntityReplacementModel, EntityReplacementTrainer
 from .knowledge_embedding import KnowledgeEmbeddingModel, KnowledgeEmbeddingTrainer
+from .manifest import checkpoints, last_complete_checkpoint
 from .multi_task import (
     MixedBatchSampler,
     Mixing,
@@ -23,9 +24,10 @@ from .parameter_groups import (
     parameter_depths,
 )
 from .pretraining import PreTrainingTrainer
-from .resume import ResumableTrainer
+from .pushes import PushFailed, check_hub, push_folder
 from .schedules import get_slanted_triangular_schedule, number_of_updates, slanted_triangular_factor
 from .seq2seq import PtmSeq2SeqTrainer
+from .stopping import NotFinite, TrainingStopped
 from .transe import TransEOptions, TransEVectors, train_transe
 from .unfreezing import (
     GradualUnfreezingCallback,
@@ -46,9 +48,11 @@ __all__ = [
     "Mixing",
     "MultiTaskModel",
     "MultiTaskTrainer",
+    "NotFinite",
     "PreTrainingTrainer",
     "PtmSeq2SeqTrainer",
     "PtmTrainer",
+    "PushFailed",
     "ResumableTrainer",
     "SequentialUnfreezingCallback",
     "Smart",
@@ -57,9 +61,11 @@ __all__ = [
     "Task",
     "TaskCollator",
     "TaskRows",
+    "TrainingStopped",
     "TransEOptions",
     "TransEVectors",
     "UnfreezingCallback",
+    "check_hub",
     "checkpoints",
     "discriminative_learning_rates",
     "encoder_layers",
@@ -69,6 +75,7 @@ __all__ = [
     "layerwise_parameter_groups",
     "number_of_updates",
     "parameter_depths",
+    "push_folder",
     "slanted_triangular_factor",
     "train_transe",
     "trainable_layers",

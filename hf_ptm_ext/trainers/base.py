@@ -1,81 +1,48 @@
 """What every Trainer of ours adds to transformers' own.
 
-Loss terms in the log, exact means under gradient accumulation, pushes that always contain the code files, and
-checkpoints that tell whether they are complete.
+Loss terms in the log and exact means under gradient accumulation here; exact resume, complete checkpoints, pushes
+without secrets and a clear end where a training cannot go on in the modules beside.
 """
 
 import inspect
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from torch import nn
 from torch.utils.data import Sampler, SequentialSampler
-from transformers import Trainer
-from transformers.trainer_callback import TrainerState
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-TRAINER_STATE = "trainer_state.json"
-JOB_FILE = "job.json"
+from .manifest import JOB_FILE, CompleteCheckpoints
+from .pushes import HubPushes
+from .resume import ExactResume
+from .stopping import GuardedUpdates
+
 TERM_SUFFIX = "_loss"
 
 
-def checkpoints(output_dir: str | Path) -> list[Path]:
-    """The `checkpoint-N` folders of a run, oldest first, complete or not.
-
-    Args:
-        output_dir: the run's output folder.
-
-    Returns:
-        Their paths.
-    """
-    numbered = []
-    for folder in Path(output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
-        number = folder.name.removeprefix(f"{PREFIX_CHECKPOINT_DIR}-")
-        if number.isdigit():
-            numbered.append((int(number), folder))
-    return [folder for _, folder in sorted(numbered)]
-
-
-def last_complete_checkpoint(output_dir: str | Path) -> Path | None:
-    """The newest `checkpoint-N` that was written to its end, or `None`.
-
-    `trainer_state.json` is the last file of a checkpoint; a folder without a readable one was interrupted.
-
-    Args:
-        output_dir: the run's output folder.
-
-    Returns:
-        Its path, or `None`.
-    """
-    for folder in reversed(checkpoints(output_dir)):
-        try:
-            TrainerState.load_from_json(str(folder / TRAINER_STATE))
-        except (OSError, ValueError, TypeError, KeyError):
-            continue
-        return folder
-    return None
-
-
-class PtmTrainer(Trainer):
-    """`transformers.Trainer` with loss terms, exact accumulation and complete Hub pushes.
+class PtmTrainer(GuardedUpdates, HubPushes, ExactResume, CompleteCheckpoints):
+    """`transformers.Trainer` with loss terms, exact accumulation and resume, and complete Hub pushes.
 
     Any model whose output has fields named `<term>_loss` gets each of them logged as the mean over the updates since
     the last log. A model whose `forward` takes `target_counts` is told how many targets each of its label columns has
     over all micro-batches of an update, so that every term is a mean over the update, whatever the row lengths; a
     model with `count_targets(batch)` counts them itself.
 
+    * A resumed run is the uninterrupted one: rows, masks, weights (see `ExactResume`). Checkpoints end with a manifest
+      of their files (`last_complete_checkpoint`); a damaged one is refused by name.
+    * A loss, a gradient's norm or weights that are not finite end the training before anything is saved over
+      the last checkpoint (`NotFinite`); so does a dead worker of the loader (`TrainingStopped`).
+    * Pushes are complete, hold no token and no pickle of the arguments, and are told when they fail (`PushFailed`).
+
     Args:
         args: as `transformers.Trainer`.
+        nonfinite: "stop", or "skip" to leave an update out whose loss or gradient is not finite (default: the
+            arguments' own `nonfinite`, else "stop").
         kwargs: as `transformers.Trainer`.
     """
 
     # Label columns other than `labels` whose targets are counted over an update.
     target_columns: ClassVar[tuple[str, ...]] = ("span_labels", "next_sentence_label")
-    # What decides the result of a job, which goes into its checkpoints.
-    job_signature: dict[str, Any] | None = None
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -85,6 +52,7 @@ class PtmTrainer(Trainer):
         self._target_counts: dict[str, torch.Tensor] = {}
         self._term_sums: dict[str, torch.Tensor] = {}
         self._updates_since_log = 0
+        self._means_before: tuple[dict[str, torch.Tensor], int] = ({}, 0)
 
     @property
     def saved_model(self) -> nn.Module:
@@ -116,6 +84,7 @@ class PtmTrainer(Trainer):
         self, epoch_iterator: Iterator, num_batches: int, device: torch.device
     ) -> tuple[list, torch.Tensor | int | None]:
         batches, num_items_in_batch = super().get_batch_samples(epoch_iterator, num_batches, device)
+        self._means_before = dict(self._term_sums), self._updates_since_log
         self._updates_since_log += 1
         # DataParallel scatters its inputs; counts have no rows to scatter, and the model's estimate serves there.
         if self._takes_target_counts and self.args.n_gpu <= 1:
@@ -168,6 +137,9 @@ class PtmTrainer(Trainer):
                 part = value.detach().float() * factor
                 self._term_sums[name] = self._term_sums[name] + part if name in self._term_sums else part
 
+    def _forget_update(self) -> None:
+        self._term_sums, self._updates_since_log = self._means_before
+
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """As upstream, with the mean of each loss term beside the training loss."""
         if "loss" in logs and self._term_sums:
@@ -178,27 +150,8 @@ class PtmTrainer(Trainer):
             self._updates_since_log = 0
         super().log(logs, *args, **kwargs)
 
-    # ---- pushes ----
 
-    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        """As upstream, unless the output folder has a card: upstream would write its own template over it."""
-        if not (Path(self.args.output_dir) / "README.md").is_file():
-            super().create_model_card(*args, **kwargs)
+# Exact resume is every Trainer's; the name remains.
+ResumableTrainer = PtmTrainer
 
-    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        """Push with the code files and an entity table that is a file of the checkpoint.
-
-        Upstream copies weights and config only: what the config names besides would point nowhere.
-        """
-        if self.is_world_process_zero():
-            source = getattr(self.accelerator.unwrap_model(self.model).config, "entity_embeddings_source", None) or {}
-            if (Path(checkpoint_folder) / source.get("path", "")).is_file():
-                target = Path(self.args.output_dir) / source["path"]
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(Path(checkpoint_folder) / source["path"], target)
-            for source in Path(checkpoint_folder).glob("*.py"):
-                shutil.copy(source, Path(self.args.output_dir) / source.name)
-            decoding = Path(checkpoint_folder) / "custom_generate"
-            if decoding.is_dir():
-                shutil.copytree(decoding, Path(self.args.output_dir) / decoding.name, dirs_exist_ok=True)
-        super()._push_from_checkpoint(checkpoint_folder)
+__all__ = ["JOB_FILE", "PtmTrainer", "ResumableTrainer"]

@@ -9,7 +9,8 @@ from accelerate.utils import gather_object
 from torch.utils.data import DataLoader, Subset
 from transformers.trainer_utils import speed_metrics
 
-from .resume import ResumableTrainer, at_call
+from .base import PtmTrainer
+from .collator_state import restart
 
 # Labelled positions whose logits are alive at once in the evaluation of any masked language model.
 LABELS_AT_ONCE = 128
@@ -104,8 +105,8 @@ def masked_lm_sums(model: torch.nn.Module, labels: torch.Tensor, **inputs: Any) 
     )
 
 
-class PreTrainingTrainer(ResumableTrainer):
-    """Trainer of the pre-training job: `ResumableTrainer`, evaluated in running sums.
+class PreTrainingTrainer(PtmTrainer):
+    """Trainer of the pre-training job: `PtmTrainer`, evaluated in running sums.
 
     A model with `evaluation_sums` is evaluated without gathering logits: memory does not grow with the evaluation set.
 
@@ -129,8 +130,7 @@ class PreTrainingTrainer(ResumableTrainer):
             return super().get_eval_dataloader(eval_dataset)
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
         share = Subset(dataset, range(self.args.process_index, len(dataset), self.args.world_size))
-        if hasattr(self.eval_collator, "load_state_dict"):
-            self.eval_collator.load_state_dict(at_call(self.eval_collator.state_dict(), 0))
+        restart(self.eval_collator)
         return DataLoader(share, batch_size=self.args.per_device_eval_batch_size, collate_fn=self.eval_collator)
 
     def evaluate(

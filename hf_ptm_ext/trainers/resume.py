@@ -1,78 +1,51 @@
-"""A Trainer whose resumed run sees the rows and the masks that the uninterrupted run would have seen."""
+"""A resumed run sees the rows and the masks that the uninterrupted run would have seen."""
 
-import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
+from accelerate.utils import broadcast_object_list
+from torch.utils.data import DataLoader, IterableDataset
+from transformers import Trainer
 from transformers.trainer_callback import TrainerState
 from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
 
-from .base import JOB_FILE, TRAINER_STATE, PtmTrainer, last_complete_checkpoint
+from ..redaction import redacted
+from .collator_state import RecordedCollator, State, at_call, restart, restore, state_of, stateful_parts
+from .manifest import JOB_FILE, TRAINER_STATE, damage_of, last_complete_checkpoint
+from .rows import is_resumable, rows_digest
 
 logger = logging.get_logger(__name__)
 
 DATA_STATE = "data_state_{rank}.json"
 
 
-def is_resumable(dataset: Any) -> bool:
-    """Whether the dataset can save and restore its own position."""
-    return hasattr(dataset, "state_dict") and hasattr(dataset, "load_state_dict")
-
-
-def rows_digest(dataset: Any, samples: int = 64) -> str | None:
-    """A fingerprint of prepared rows: their number and a sample of them; `None` for streams, which have their own.
-
-    Args:
-        dataset: the training set.
-        samples: how many rows are looked at.
-    """
-    if is_resumable(dataset) or not hasattr(dataset, "__len__"):
-        return None
-    digest = hashlib.blake2b(str(len(dataset)).encode("utf-8"), digest_size=8)
-    for number in range(0, len(dataset), max(len(dataset) // samples, 1)):
-        row = dataset[number]
-        digest.update(str(sorted((name, str(value)) for name, value in row.items())).encode("utf-8"))
-    return digest.hexdigest()
-
-
-def at_call(state: dict[str, Any], calls: int) -> dict[str, Any]:
-    """The state of a collator, and of those inside it, before call number `calls`.
-
-    Args:
-        state: what the collator's `state_dict` gave.
-        calls: how many batches it has made.
-
-    Example:
-        >>> at_call({"entropy": 5, "calls": 9, "mlm": {"entropy": 6, "calls": 9}}, 2)
-        {'entropy': 5, 'calls': 2, 'mlm': {'entropy': 6, 'calls': 2}}
-    """
-    inner = {name: at_call(value, calls) for name, value in state.items() if isinstance(value, dict)}
-    return {**state, "calls": calls, **inner}
-
-
-class ResumableTrainer(PtmTrainer):
-    """`PtmTrainer` with exact resume.
+class ExactResume(Trainer):
+    """`transformers.Trainer` with exact resume.
 
     * A training set with `state_dict`/`load_state_dict` (see `hf_ptm_ext.data`) is read by a plain loader in the main
       process, which never reads ahead; its state goes into every checkpoint, one file a process, and comes back on
       resume: the run continues with the very row that would have come next.
-    * The collator's draw counter is saved and restored too, so masks are those of the uninterrupted run.
-      Evaluations draw theirs from its start, and leave it as it was.
-
-    Args:
-        args: as `transformers.Trainer`.
-        kwargs: as `transformers.Trainer`.
+    * The collator's state is saved and restored too, so masks are those of the uninterrupted run. Evaluations draw
+      theirs from its start, and leave it as it was.
+    * Rows are compared by content, and a damaged checkpoint is refused.
     """
+
+    # What decides the result of a job, which goes into its checkpoints.
+    job_signature: dict[str, Any] | None = None
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self._batches_used = 0
+        self._start: tuple[State, int] = ({}, 0)
+        self._recorded: RecordedCollator | None = None
+        self._rows: tuple[Any, str | None] | None = None
         workers = self.args.dataloader_num_workers
-        if workers and not is_resumable(self.train_dataset) and hasattr(self.data_collator, "load_state_dict"):
+        if workers and not is_resumable(self.train_dataset) and stateful_parts(self.data_collator):
             logger.warning(
                 f"`dataloader_num_workers` is {workers}: a resumed run sees the same rows with other masks. Set it to "
                 "0 to resume exactly."
@@ -87,21 +60,44 @@ class ResumableTrainer(PtmTrainer):
             # The stream continues by itself; upstream's skipping would read rows a second time.
             self.args.ignore_data_skip = True
 
+    # ---- batches ----
+
+    @contextmanager
+    def _recorded_collator(self) -> Iterator[None]:
+        """A loader that is made in the block, while training begins, uses the training collator from where it was."""
+        if not self.is_in_train:
+            yield
+            return
+        collator, (state, used) = self.data_collator, self._start
+        if isinstance(self.train_dataset, IterableDataset) and not self.args.ignore_data_skip:
+            # Upstream skips batches by making them again.
+            used, state = 0, at_call(state, 0)
+        self._batches_used = self._start[1]
+        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+        self._recorded = self.data_collator = RecordedCollator(collator, seed, state, used)
+        try:
+            yield
+        finally:
+            self.data_collator = collator
+
     def get_train_dataloader(self) -> DataLoader:
-        if not is_resumable(self.train_dataset):
-            return super().get_train_dataloader()
-        return DataLoader(
-            self.train_dataset,
-            batch_size=self._train_batch_size,
-            collate_fn=self.data_collator,
-            pin_memory=self.args.dataloader_pin_memory and torch.cuda.is_available(),
-            # A loader without one draws from the global generator, and a resumed run would drop other units.
-            generator=torch.Generator(),
-        )
+        with self._recorded_collator():
+            if not is_resumable(self.train_dataset):
+                return super().get_train_dataloader()
+            return DataLoader(
+                self.train_dataset,
+                batch_size=self._train_batch_size,
+                collate_fn=self.data_collator,
+                pin_memory=self.args.dataloader_pin_memory and torch.cuda.is_available(),
+                # A loader without one draws from the global generator, and a resumed run would drop other units.
+                generator=torch.Generator(),
+            )
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> Any:
         batches, num_items_in_batch = super().get_batch_samples(epoch_iterator, num_batches, device)
         self._batches_used += len(batches)
+        if self._recorded is not None:
+            self._recorded.state_before(self._batches_used)
         return batches, num_items_in_batch
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
@@ -111,29 +107,36 @@ class ResumableTrainer(PtmTrainer):
             args: as upstream.
             kwargs: as upstream.
         """
-        collator = self.data_collator
-        if not hasattr(collator, "load_state_dict"):
-            return super().evaluation_loop(*args, **kwargs)
-        training = collator.state_dict()
-        collator.load_state_dict(at_call(training, 0))
+        parts = stateful_parts(self.data_collator)
+        training = state_of(parts)
+        restart(self.data_collator)
         try:
             return super().evaluation_loop(*args, **kwargs)
         finally:
-            collator.load_state_dict(training)
+            restore(parts, training)
+
+    # ---- saved ----
 
     def _data_state_path(self, checkpoint: str | Path) -> Path:
         return Path(checkpoint) / DATA_STATE.format(rank=self.args.process_index)
+
+    def _rows_digest(self) -> str | None:
+        """Of the training set, computed once."""
+        if self._rows is None or self._rows[0] is not self.train_dataset:
+            self._rows = self.train_dataset, rows_digest(self.train_dataset)
+        return self._rows[1]
 
     def _save_rng_state(self, output_dir: str) -> None:
         """Save the data state with the random states, before `trainer_state.json` closes the checkpoint."""
         super()._save_rng_state(output_dir)
         if self.job_signature is not None and self.is_world_process_zero():
-            text = json.dumps(self.job_signature, ensure_ascii=False)
+            text = json.dumps(redacted(self.job_signature), ensure_ascii=False)
             (Path(output_dir) / JOB_FILE).write_text(text, encoding="utf-8")
         state: dict[str, Any] = {
             "batches_used": self._batches_used,
             "world_size": self.args.world_size,
-            "rows": rows_digest(self.train_dataset),
+            "rows": self._rows_digest(),
+            "collator": self._collator_state(),
         }
         if is_resumable(self.train_dataset):
             state["stream"] = self.train_dataset.state_dict()
@@ -142,50 +145,90 @@ class ResumableTrainer(PtmTrainer):
         partial.write_text(json.dumps(state, ensure_ascii=False), encoding="utf-8")
         partial.replace(path)
 
-    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> Any:
-        """As upstream; on resume the stream and the masks continue where the checkpoint left them."""
+    def _collator_state(self) -> State:
+        """Before the next batch that training will use."""
+        state = {} if self._recorded is None else self._recorded.state_before(self._batches_used)
+        try:
+            json.dumps(state)
+        except TypeError as error:
+            logger.warning(f"The collator's state cannot be saved ({error}): a resumed run sees other masks.")
+            return {}
+        return state
+
+    # ---- resumed ----
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
+        """As upstream; on resume the stream and the masks continue where the checkpoint left them.
+
+        Args:
+            resume_from_checkpoint: a checkpoint's folder, which must be as it was written, or `True` for the newest
+                that is.
+            args: as upstream.
+            kwargs: as upstream.
+
+        Returns:
+            As upstream.
+
+        Raises:
+            ValueError: the checkpoint is damaged (file and fault are named), or of other rows or processes.
+        """
+        self._recorded = None
+        self._start = state_of(stateful_parts(self.data_collator)), 0
         self._batches_used = 0
         if resume_from_checkpoint is True:
             resume_from_checkpoint = last_complete_checkpoint(self.args.output_dir)
             if resume_from_checkpoint is None:
                 raise ValueError(f"`output_dir` = {self.args.output_dir} has no complete checkpoint to resume from.")
-        if resume_from_checkpoint:
-            resume_from_checkpoint = str(resume_from_checkpoint)
-            state = TrainerState.load_from_json(str(Path(resume_from_checkpoint) / TRAINER_STATE))
-            if 0 < self.args.max_steps <= state.global_step:
-                # Upstream would make one update more.
-                logger.warning(f"{resume_from_checkpoint} has made its {state.global_step} updates: nothing to train.")
-                self._load_from_checkpoint(resume_from_checkpoint)
-                self.state = state
-                return TrainOutput(state.global_step, 0.0, {})
-            self._load_data_state(resume_from_checkpoint)
-        return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+        if not resume_from_checkpoint:
+            return super().train(None, *args, **kwargs)
+        resume_from_checkpoint = str(resume_from_checkpoint)
+        state = self._load_data_state(resume_from_checkpoint)
+        if 0 < self.args.max_steps <= state.global_step:
+            # Upstream would make one update more.
+            logger.warning(f"{resume_from_checkpoint} has made its {state.global_step} updates: nothing to train.")
+            self._load_from_checkpoint(resume_from_checkpoint)
+            self.state = state
+            return TrainOutput(state.global_step, 0.0, {})
+        return super().train(resume_from_checkpoint, *args, **kwargs)
 
-    def _load_data_state(self, checkpoint: str | Path) -> None:
+    def _load_data_state(self, checkpoint: str) -> TrainerState:
+        """Check a checkpoint, go on with its data, and give the state of its training."""
         path = self._data_state_path(checkpoint)
-        if not path.is_file():
+        try:
+            state = json.loads(path.read_text(encoding="utf-8"))
+            world_size = int(state["world_size"])
+        except (OSError, ValueError, TypeError, KeyError):
+            state, world_size = None, self.args.world_size
+        if world_size != self.args.world_size:
             raise ValueError(
-                f"`resume_from_checkpoint` = {checkpoint} has no {path.name}: it was written by another job or by "
-                "fewer processes, so the data cannot continue where they stopped. Resume with the same number of "
-                "processes, or start a new run from the checkpoint with `model_name_or_path`."
-            )
-        state = json.loads(path.read_text(encoding="utf-8"))
-        if state["world_size"] != self.args.world_size:
-            raise ValueError(
-                f"`resume_from_checkpoint` = {checkpoint} was written by {state['world_size']} processes and this run "
+                f"`resume_from_checkpoint` = {checkpoint} was written by {world_size} processes and this run "
                 f"has {self.args.world_size}, so the data cannot continue where they stopped. Use as many, or start a "
                 "new run from the checkpoint with `model_name_or_path`."
             )
-        if state["rows"] != rows_digest(self.train_dataset):
+        # One process reads all files, so that all agree.
+        damage = broadcast_object_list([damage_of(checkpoint) if self.is_world_process_zero() else None])[0]
+        if damage is not None:
+            raise ValueError(
+                f"`resume_from_checkpoint` = {checkpoint} is damaged: {damage}. Resume from another checkpoint of "
+                "the run (True, or `auto` for the jobs, takes the newest that is intact), or start a new run from "
+                "its weights with `model_name_or_path`."
+            )
+        if state is None:
+            raise ValueError(
+                f"`resume_from_checkpoint` = {checkpoint} has no {path.name}: it was saved with `save_only_model`, by "
+                "another job or by fewer processes, so the training cannot continue where they stopped. Resume with "
+                "the same number of processes, or start a new run from the checkpoint with `model_name_or_path`."
+            )
+        if state["rows"] != self._rows_digest():
             raise ValueError(
                 f"`resume_from_checkpoint` = {checkpoint} was trained on other rows than these: data, tokenizer or "
                 "length differ. Use the same, or start a new run from the checkpoint with `model_name_or_path`."
             )
         self._batches_used = state["batches_used"]
-        self._restore_masks()
+        self._start = state["collator"], self._batches_used
         if is_resumable(self.train_dataset):
             self.train_dataset.load_state_dict(state["stream"])
+        return TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE))
 
-    def _restore_masks(self) -> None:
-        if hasattr(self.data_collator, "load_state_dict"):
-            self.data_collator.load_state_dict(at_call(self.data_collator.state_dict(), self._batches_used))
+
+__all__ = ["DATA_STATE", "ExactResume"]

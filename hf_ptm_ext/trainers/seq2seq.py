@@ -10,13 +10,14 @@ from torch import nn
 from torch.utils.data import DataLoader
 from transformers import Seq2SeqTrainer
 
-from .resume import ResumableTrainer, at_call
+from .base import PtmTrainer
+from .collator_state import restart
 
 # Entry of an evaluation batch with what the loss is computed from, where that is not what generation starts from.
 LOSS_INPUTS = "loss_inputs"
 
 
-class PtmSeq2SeqTrainer(ResumableTrainer, Seq2SeqTrainer):
+class PtmSeq2SeqTrainer(PtmTrainer, Seq2SeqTrainer):
     """`transformers.Seq2SeqTrainer` with exact resume, and evaluation of models that answer behind their prompt.
 
     An encoder-decoder is evaluated as upstream does. For a model whose `generate` returns prompt + continuation
@@ -58,8 +59,7 @@ class PtmSeq2SeqTrainer(ResumableTrainer, Seq2SeqTrainer):
     def _evaluation_collator(self) -> Iterator[None]:
         """Loaders that are made in the block use the evaluation collator, from its first draw on."""
         collator, self.data_collator = self.data_collator, self.eval_collator
-        if hasattr(self.eval_collator, "load_state_dict"):
-            self.eval_collator.load_state_dict(at_call(self.eval_collator.state_dict(), 0))
+        restart(self.eval_collator)
         try:
             yield
         finally:

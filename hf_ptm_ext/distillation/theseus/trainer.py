@@ -12,7 +12,7 @@ from torch import nn
 from transformers.utils import find_labels
 
 from ...trainers.auxiliary import PlainModelCheckpoints
-from ...trainers.resume import ResumableTrainer, is_resumable
+from ...trainers.rows import is_resumable
 from ..checks import against_chance
 from ..layouts import ModelShape
 from ..outputs import joint_logits, logits_fields
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 THESEUS_FILE = "theseus.json"
 
 
-class TheseusTrainer(PlainModelCheckpoints, ResumableTrainer):
+class TheseusTrainer(PlainModelCheckpoints):
     """Compresses a fine-tuned encoder by replacing its modules with the layers of a smaller one.
 
     No distillation loss: the task's own is used. In every update each layer of the successor is used with the rate's

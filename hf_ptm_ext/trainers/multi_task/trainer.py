@@ -12,9 +12,11 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.utils.data import DataLoader
 from transformers.data.data_collator import default_data_collator
+from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.utils import SAFE_WEIGHTS_NAME
 from transformers.utils.generic import find_labels
 
+from ...redaction import hide_secrets
 from ..base import TERM_SUFFIX, PtmTrainer
 from .mixing import MixedBatchSampler, Mixing
 from .model import TEACHER_COLUMNS, MultiTaskModel, Smart
@@ -79,6 +81,7 @@ class MultiTaskTrainer(PtmTrainer):
         # Losses are means over batches: upstream must not rescale them by counts of labels.
         self.model_accepts_loss_kwargs = False
         self._batches: dict[str, int] = {}
+        self._batches_before: dict[str, int] = {}
 
     # ---- rows ----
 
@@ -107,15 +110,16 @@ class MultiTaskTrainer(PtmTrainer):
             self.args.process_index,
             self.args.world_size,
         )
-        return DataLoader(
-            self.train_dataset,
-            batch_sampler=sampler,
-            collate_fn=self._get_collator_with_removed_columns(self.data_collator, description="training")
-            if self.args.remove_unused_columns
-            else self.data_collator,
-            num_workers=self.args.dataloader_num_workers,
-            pin_memory=self.args.dataloader_pin_memory,
-        )
+        with self._recorded_collator():
+            return DataLoader(
+                self.train_dataset,
+                batch_sampler=sampler,
+                collate_fn=self._get_collator_with_removed_columns(self.data_collator, description="training")
+                if self.args.remove_unused_columns
+                else self.data_collator,
+                num_workers=self.args.dataloader_num_workers,
+                pin_memory=self.args.dataloader_pin_memory,
+            )
 
     # ---- evaluation ----
 
@@ -215,6 +219,14 @@ class MultiTaskTrainer(PtmTrainer):
                 self._term_sums[name] = self._term_sums[name] + part if name in self._term_sums else part
                 self._batches[name] = self._batches.get(name, 0) + 1
 
+    def _forget_update(self) -> None:
+        super()._forget_update()
+        self._batches = dict(self._batches_before)
+
+    def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
+        self._batches_before = dict(self._batches)
+        return super().get_batch_samples(*args, **kwargs)
+
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """As upstream, with the mean of each task's loss since the last log."""
         if "loss" in logs and self._updates_since_log:
@@ -249,7 +261,8 @@ class MultiTaskTrainer(PtmTrainer):
         (folder / TASKS_FILE).write_text(json.dumps(tasks, ensure_ascii=False, indent=2), encoding="utf-8")
         if self.processing_class is not None:
             self.processing_class.save_pretrained(folder)
-        torch.save(self.args, folder / "training_args.bin")
+        hide_secrets(self.args)
+        torch.save(self.args, folder / TRAINING_ARGS_NAME)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         path = Path(resume_from_checkpoint) / SAFE_WEIGHTS_NAME
