@@ -31,17 +31,8 @@ PICKLED_ARGUMENTS = (TRAINING_ARGS_NAME, f"*/{TRAINING_ARGS_NAME}")
 NEVER_PUSHED = (*PICKLED_ARGUMENTS, "_*", f"{PREFIX_CHECKPOINT_DIR}-*")
 # What only a resumed training reads; the rest of a checkpoint is the model.
 TRAINING_STATE = (
-    *(
-        TRAINING_ARGS_NAME,
-        MANIFEST,
-        JOB_FILE,
-        "trainer_state.json",
-        "optimizer*",
-        "scheduler.pt",
-        "scaler.pt",
-        "rng_state*",
-    ),
-    *("data_state_*", "pytorch_model_fsdp*", "global_step*", "latest", "zero_to_fp32.py", "*.partial"),
+    *(TRAINING_ARGS_NAME, MANIFEST, JOB_FILE, "trainer_state.json", "data_state_*", "optimizer*", "scheduler.pt"),
+    *("scaler.pt", "rng_state*", "pytorch_model_fsdp*", "global_step*", "latest", "zero_to_fp32.py", "*.partial"),
     "checkpoint-is-incomplete.txt",
 )
 # Links to the files that are being pushed; a leading underscore: never pushed itself.
