@@ -76,7 +76,7 @@ def damage_of(checkpoint: str | Path) -> str | None:
     """
     folder = Path(checkpoint)
     if not (folder / MANIFEST).is_file():
-        return f"{MANIFEST} is missing, so it was interrupted while it was written, or an older version wrote it"
+        return f"it has no {MANIFEST}, so it was interrupted while it was written, or an older version wrote it"
     try:
         files = read_json(folder / MANIFEST)["files"]
         listed = {
@@ -96,7 +96,7 @@ def damage_of(checkpoint: str | Path) -> str | None:
             elif digest_of_file(path) != digest:
                 wrong.append(f"{name} is not what was written, its content differs")
         except FileNotFoundError:
-            wrong.append(f"{name} is missing")
+            wrong.append(f"it has no {name}")
         except OSError as error:
             wrong.append(f"{name} cannot be read ({error.strerror or error})")
     more = f", and {len(wrong) - 3} files more" if len(wrong) > 3 else ""
