@@ -1,0 +1,177 @@
+"""Damaged inputs over all entry points: nothing but an error of one line, or a sound result.
+
+Every input is an entry point (`entry_points.py`), a kind of damage (`damage.py`) and a seed, and runs in a process of
+its own (`sandbox.py`) on copies of sound inputs (`bases.py`). It fails on a traceback, a hang, more than 2 GB, code
+that was run, a secret, a leftover or a changed earlier output, numbers that are none, incomplete weights, a message
+without a field or a file, and a success where nothing but an error is right. One again, by its id:
+
+    pytest tests/fuzz -m slow -k "convert-unilm/weights-nan/0"
+"""
+
+import fcntl
+import gc
+import os
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from .damage import CANARY, KINDS, OF_FILES, OUTPUT, SECRET, WORDS, Kind, suits
+from .entry_points import EntryPoint, entry_points
+from .sandbox import OUT, in_a_child, problems, snapshot
+
+# Kinds that draw much: seeds of each. Others have one for each file that they suit.
+SEEDS = {"flip": 3, "truncate": 2, "json value": 8, "json drop": 4, "json extra": 3, "json type": 4, "cut": 2,
+         "number": 10, "no number": 6, "strange value": 8, "yaml value": 8, "yaml twice": 3, "order": 2, "word more": 3,
+         "option dropped": 4, "missing value": 2, "row nan": 3}  # fmt: skip
+ENTRY_POINTS = {name.replace(" ", "-"): entry for name, entry in entry_points().items()}
+NAMES = {name.replace(" ", "-"): name for name in KINDS}
+
+
+def cases() -> list[str]:
+    """Entry point, kind and seed of every input."""
+    found = []
+    for name, entry in ENTRY_POINTS.items():
+        for spelt, kind_name in NAMES.items():
+            kind = KINDS[kind_name]
+            files = sum(suits(kind, ending) for ending in entry.endings()) if kind_name in OF_FILES else 0
+            of_words = kind_name in WORDS and bool(entry.words) and ("number" not in kind_name or bool(entry.numbers))
+            if kind_name.startswith("secret"):
+                of_words = bool(entry.numbers) and "max_steps" in entry.numbers
+            of_output = kind_name in OUTPUT and (OUT in entry.words or "recipe" in name)
+            times = files or int(of_words or of_output)
+            found += [f"{name}/{spelt}/{seed}" for seed in range(times * SEEDS.get(kind_name, 1))]
+    return found
+
+
+CASES = cases()
+CHEAP = ("read-", "table-", "graph-", "show-", "train-entity", "systems", "tokenizer-", "config-kbert")
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sound inputs, made once for all workers of a session."""
+    from .bases import make
+
+    folder = tmp_path_factory.getbasetemp()
+    folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "fuzz_base"
+    with open(folder.with_suffix(".lock"), "w") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            made = folder.with_suffix(".partial")
+            made.mkdir()
+            make(made)
+            made.rename(folder)
+    gc.freeze()  # children then share the memory of what is imported
+    return folder
+
+
+def run_case(case: str, base: Path, folder: Path) -> list[str]:
+    """What is wrong with what an input brings about."""
+    name, spelt, _ = case.split("/")
+    entry, kind_name = ENTRY_POINTS[name], NAMES[spelt]
+    kind, random, words = KINDS[kind_name], Random(case), list(entry.words)
+    entry.place(base, folder)
+    if kind_name in OUTPUT:
+        kind.damage(folder / OUT, random)
+    elif kind_name in WORDS:
+        words = kind.damage(words, random, entry.numbers)
+    else:
+        endings = tuple(entry.endings())
+        files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name.endswith(endings)]
+        files = [path for path in files if suits(kind, path)]
+        if not files:
+            pytest.skip("this family has no such file")
+        kind.damage(random.choice(files), random)
+    before = snapshot(folder)
+    found = in_a_child(folder, lambda: entry.run(words))
+    return problems(found, kind.verdict, folder, before, bool(entry.words))
+
+
+def check(case: str, base: Path, folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    try:
+        wrong = run_case(case, base, folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    assert not wrong, f"{case}: " + "; ".join(wrong)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_a_damaged_input_does_no_harm(case: str, base: Path, tmp_path: Path) -> None:
+    check(case, base, tmp_path / "input")
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.startswith(CHEAP)][::40][:40])
+def test_a_sample(case: str, base: Path, tmp_path: Path) -> None:
+    check(case, base, tmp_path / "input")
+
+
+def test_there_are_thousands_over_every_entry_point_and_kind() -> None:
+    assert len(CASES) >= 4000
+    assert len(set(CASES)) == len(CASES)
+    assert {case.split("/")[0] for case in CASES} == set(ENTRY_POINTS)
+    assert {case.split("/")[1] for case in CASES} == set(NAMES)
+
+
+def _hangs() -> None:
+    while True:
+        pass
+
+
+HARMS: dict[str, tuple[Callable[[], Any], str]] = {
+    "hang": (_hangs, "hang"),
+    "memory": (lambda: len(bytearray(2_500_000_000)) and {"wrong": []}, "memory"),
+    "traceback": (lambda: {}["x"], "traceback: KeyError"),
+    "death": (lambda: os._exit(3), "died: exit status 3"),
+    "canary": (lambda: Path(CANARY).touch(), "code was run"),
+    "secret": (lambda: print(SECRET), "secret"),
+    "leftover": (lambda: (Path("left").touch(), int("`x`")), "leftover"),
+    "temporary": (lambda: Path(os.environ["TMPDIR"], "left").touch(), "leftover"),
+    "message": (lambda: int("x y"), "names no field or file"),
+    "lines": (lambda: int("`x\ny`".replace("\n", "\n")) if False else _raise("`x`:\nmore"), "more than one line"),
+    "silent": (lambda: {"wrong": []}, "silent"),
+}
+
+
+def _raise(message: str) -> None:
+    raise ValueError(message)
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_the_sandbox_tells_each_harm(harm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[in_a_child.__module__], "SECONDS", 1)
+    work, told = HARMS[harm]
+    found = in_a_child(tmp_path, work)
+    assert any(told in one for one in problems(found, "refuse", tmp_path, {}, False))
+
+
+def main(base: Path, chosen: str) -> None:
+    """Run inputs outside of pytest: `python -m tests.fuzz.test_fuzz BASE PART_OF_A_CASE`."""
+    counts: Counter[str] = Counter()
+    started = time.time()
+    for number, case in enumerate(one for one in CASES if chosen in one):
+        folder = base.parent / f"{base.name}_{os.getpid()}_{number}"
+        folder.mkdir()
+        began = time.time()
+        try:
+            wrong = run_case(case, base, folder)
+        except pytest.skip.Exception:
+            wrong = []
+            counts["skipped"] += 1
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        counts["failed" if wrong else "passed"] += 1
+        print(f"{time.time() - began:.2f}\t{case}\t{'; '.join(wrong)}", flush=True)
+    print(counts, f"{time.time() - started:.0f} s")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "")
