@@ -7,13 +7,13 @@
 Spans are characters of the text, end exclusive. Words are joined by blanks.
 """
 
-import gzip
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from .lines import iter_lines, json_object, json_value, read_text
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def read_relation_examples(path: str | Path) -> list[RelationExample]:
         ValueError: a record is of no known form or has spans outside its text; with its number.
 
     Example:
-        >>> import tempfile
+        >>> import json, tempfile
         >>> row = {"tokens": ["Rome", "is", "in", "Italy"], "relation": "country",
         ...        "head": {"id": "Q220", "pos": [0, 1]}, "tail": {"id": "Q38", "pos": [3, 4]}}
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -155,7 +155,7 @@ def _converted(path: Path, convert: Callable[[Mapping[str, Any]], Any]) -> list[
     for number, record in enumerate(_records(path), start=1):
         try:
             examples.append(convert(record))
-        except (KeyError, TypeError, IndexError, ValueError) as error:
+        except (KeyError, TypeError, IndexError, ValueError, AttributeError, OverflowError) as error:
             reason = f"lacks {error.args[0]}" if isinstance(error, KeyError) else str(error)
             raise ValueError(f"{path}, record {number}: {reason}") from error
     if not examples:
@@ -164,16 +164,28 @@ def _converted(path: Path, convert: Callable[[Mapping[str, Any]], Any]) -> list[
 
 
 def _records(path: Path) -> Iterator[Mapping[str, Any]]:
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", encoding="utf-8-sig") as file:
-        text = file.read()
-    try:
-        if ".jsonl" in path.suffixes:
-            yield from (json.loads(line) for line in text.splitlines() if line.strip())
-        else:
-            yield from json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} is not valid JSON: {error}") from error
+    if ".jsonl" in path.suffixes:
+        yield from (json_object(line, path) for line in iter_lines(path) if line.text.strip())
+        return
+    records = json_value(read_text(path), str(path))
+    if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
+        raise ValueError(f"{path} must hold a list of JSON objects.")
+    yield from records
+
+
+def _texts(record: Mapping[str, Any], field: str) -> tuple[str, ...]:
+    """A list of strings: a string in its place would be taken letter by letter."""
+    value = record[field]
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise ValueError(f"`{field}` must be a list of strings, got {value!r:.60}.")
+    return tuple(value)
+
+
+def _text(record: Mapping[str, Any], field: str) -> str:
+    value = record[field]
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"`{field}` must be a text, got {value!r:.60}.")
+    return value
 
 
 def _joined(tokens: Sequence[str]) -> tuple[str, list[int], list[int]]:
@@ -207,19 +219,19 @@ def _annotation(text: str, values: Sequence[Any]) -> Mention:
 
 def _relation(record: Mapping[str, Any]) -> RelationExample:
     if "ents" in record:
-        text = record["text"]
+        text = _text(record, "text")
         head, tail = (_annotation(text, values) for values in record["ents"][:2])
         known = [_annotation(text, values) for values in record["ann"]] if "ann" in record else [head, tail]
-        return RelationExample(text, head, tail, record["label"], tuple(known))
+        return RelationExample(text, head, tail, _text(record, "label"), tuple(known))
     if "subj_start" in record:  # TACRED's ends are inclusive
-        tokens = record["token"]
+        tokens = _texts(record, "token")
         head, tail = (
             _of_tokens(tokens, record[f"{side}_start"], record[f"{side}_end"] + 1, {}) for side in ("subj", "obj")
         )
-        return RelationExample(" ".join(tokens), head, tail, record["relation"])
-    tokens = record["tokens"]
+        return RelationExample(" ".join(tokens), head, tail, _text(record, "relation"))
+    tokens = _texts(record, "tokens")
     head, tail = (_of_tokens(tokens, *record[side]["pos"], record[side]) for side in ("head", "tail"))
-    return RelationExample(" ".join(tokens), head, tail, record["relation"], (head, tail))
+    return RelationExample(" ".join(tokens), head, tail, _text(record, "relation"), (head, tail))
 
 
 def _typing(record: Mapping[str, Any], labels_field: str | None) -> TypingExample:
@@ -227,20 +239,19 @@ def _typing(record: Mapping[str, Any], labels_field: str | None) -> TypingExampl
     field = next((name for name in names if name in record), None)
     if field is None:
         raise KeyError(" or ".join(names))
-    labels = tuple(record[field])
+    labels = _texts(record, field)
     if "sent" in record:
-        text = record["sent"]
+        text = _text(record, "sent")
         known = tuple(_annotation(text, values) for values in record.get("ents", ()))
         return TypingExample(text, _checked(text, Mention(record["start"], record["end"])), labels, known)
-    mention = _of_tokens(record["tokens"], *record["pos"], record)
-    return TypingExample(" ".join(record["tokens"]), mention, labels, (mention,))
+    tokens = _texts(record, "tokens")
+    mention = _of_tokens(tokens, *record["pos"], record)
+    return TypingExample(" ".join(tokens), mention, labels, (mention,))
 
 
 def _semeval(path: Path) -> Iterator[RelationExample]:
     """The official files: a number and a quoted sentence with tags, the relation, a comment, a blank line."""
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", encoding="utf-8-sig") as file:
-        lines = [line.strip() for line in file]
+    lines = [line.text.strip() for line in iter_lines(path)]
     found = False
     for number, line in enumerate(lines):
         match = re.fullmatch(r'\d+\s+"(.*)"', line)

@@ -10,14 +10,18 @@ left neighbour dropped, rows with fewer than five entities left out.
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from .lines import iter_lines
 from .sentence_pairs import next_sentence_pairs
 from .tokenization import SpecialTokens
 
 UNKNOWN = "#UNK#"
+MOST_DIGITS = 12  # of a token id or a count
 
 
 class EntitySentence(NamedTuple):
@@ -89,40 +93,40 @@ def read_entity_documents(
     Raises:
         ValueError: If a line is not of the form, or the two files do not fit; with the number of the line.
     """
-    with open(token_file, encoding="utf-8") as tokens, open(entity_file, encoding="utf-8") as entities:
-        for number, (token_line, entity_line) in enumerate(_both(tokens, entities, token_file), start=1):
-            place = f"{token_file}, line {number}"
-            token_sentences, entity_sentences = (_sentences(line, place) for line in (token_line, entity_line))
-            sizes = [[len(sentence) for sentence in one] for one in (token_sentences, entity_sentences)]
-            if sizes[0] != sizes[1]:
-                raise ValueError(f"{place}, must have an entity field for each token, got other counts in the files.")
-            flat = [name for sentence in entity_sentences for name in sentence]
-            found = [name for name in flat if name != UNKNOWN]
-            translated = iter(int(row) for row in rows(found)) if found else iter(())
-            ids = iter([0 if name == UNKNOWN else next(translated) for name in flat])
-            try:
-                yield [
-                    EntitySentence([int(token) for token in sentence], [next(ids) for _ in sentence])
-                    for sentence in token_sentences
-                ]
-            except ValueError as error:
-                raise ValueError(f"{place}, must hold token ids, got {error}.") from error
+    files = [(line.text for line in iter_lines(Path(path))) for path in (token_file, entity_file)]
+    for number, (token_line, entity_line) in enumerate(_both(*files, token_file), start=1):
+        place = f"{token_file}, line {number}"
+        token_sentences, entity_sentences = (_sentences(line, place) for line in (token_line, entity_line))
+        sizes = [[len(sentence) for sentence in one] for one in (token_sentences, entity_sentences)]
+        if sizes[0] != sizes[1]:
+            raise ValueError(f"{place}, must have an entity field for each token, got other counts in the files.")
+        flat = [name for sentence in entity_sentences for name in sentence]
+        found = [name for name in flat if name != UNKNOWN]
+        translated = iter(int(row) for row in rows(found)) if found else iter(())
+        ids = iter([0 if name == UNKNOWN else next(translated) for name in flat])
+        numbers = [token for sentence in token_sentences for token in sentence]
+        if wrong := [token for token in numbers if not token.isdecimal() or len(token) > MOST_DIGITS]:
+            raise ValueError(f"{place}, must hold token ids, got {wrong[0][:60]!r}.")
+        yield [
+            EntitySentence([int(token) for token in sentence], [next(ids) for _ in sentence])
+            for sentence in token_sentences
+        ]
 
 
-def _both(tokens: Iterable[str], entities: Iterable[str], name: Any) -> Iterator[tuple[str, str]]:
-    try:
-        yield from zip(tokens, entities, strict=True)
-    except ValueError as error:
-        raise ValueError(f"{name} and its entity file must have the same number of lines. Get them again.") from error
+def _both(tokens: Iterator[str], entities: Iterator[str], name: Any) -> Iterator[tuple[str, str]]:
+    for pair in zip_longest(tokens, entities):
+        if None in pair:
+            raise ValueError(f"{name} and its entity file must have the same number of lines. Get them again.")
+        yield pair
 
 
 def _sentences(line: str, place: str) -> list[list[str]]:
     """The fields of one line by sentences."""
-    fields = line.rstrip("\n").split("\t")
+    fields = line.split("\t")
     try:
-        count, at, result = int(fields[0]), 1, []
-        for _ in range(count):
-            size = int(fields[at])
+        at, result = 1, []
+        for _ in range(_count(fields[0], fields)):
+            size = _count(fields[at], fields)
             result.append(fields[at + 1 : at + 1 + size])
             at += 1 + size
     except (ValueError, IndexError) as error:
@@ -130,6 +134,13 @@ def _sentences(line: str, place: str) -> list[list[str]]:
     if at != len(fields):
         raise ValueError(f"{place}, must have {at} fields by its counts, got {len(fields)}. The file is damaged.")
     return result
+
+
+def _count(text: str, fields: Sequence[str]) -> int:
+    """A count of what stands in a line, which it cannot exceed."""
+    if not text.isdecimal() or len(text) > MOST_DIGITS or int(text) > len(fields):
+        raise ValueError(text[:60])
+    return int(text)
 
 
 def write_entity_documents(

@@ -1,20 +1,34 @@
-"""Lines of a text file, plain or gzip, with their byte positions: the ground that every file reader stands on.
+"""Lines of a text file, plain or gzip, with their byte positions, and JSON: the ground that every reader stands on.
 
 Lines are split at the byte `\\n` and decoded one by one, so that a reader can start again at any byte offset and
-every error can name file, line and byte.
+every error can name file, line and byte. What is no text for sure is told by its name: a folder, a device, a pointer
+of Git LFS, a page of HTML, a file that unpacks without end.
 """
 
 import codecs
 import gzip
+import io
+import json
+import math
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 MAX_LINE_BYTES = 16 * 2**20
 """A longer line is refused: such a file has no line breaks, and reading it would fill the memory."""
 
+MAX_TEXT_BYTES = 256 * 2**20
+"""A larger file is not read as a whole."""
+
 _GZIP_MAGIC = b"\x1f\x8b"
+_BREAK = b"\n"
+_LFS = b"version https://git-lfs"
+_HTML = (b"<!doctype html", b"<html")
+# More than so many bytes out of each packed one, behind the first few MiB, is a bomb: text gives 3 to 10.
+_MOST_UNPACKED, _UNPACKED_UNASKED = 200, 8 * 2**20
+_HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class Line(NamedTuple):
@@ -92,7 +106,12 @@ def iter_lines(path: Path, encoding: str = "utf-8", start: int = 0, start_line: 
                 file.seek(start)
             while raw := file.readline(MAX_LINE_BYTES + 1):
                 number += 1
-                yield Line(_decode(raw, path, encoding, number, end), number, end + len(raw))
+                if len(raw) > MAX_LINE_BYTES:
+                    raise ValueError(
+                        f"{path}, line {number}: the line has more than {MAX_LINE_BYTES // 2**20} MiB. Write one "
+                        "sentence or paragraph a line."
+                    )
+                yield Line(_decode(raw, path, encoding, number, end).rstrip("\r\n"), number, end + len(raw))
                 end += len(raw)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(
@@ -100,35 +119,180 @@ def iter_lines(path: Path, encoding: str = "utf-8", start: int = 0, start_line: 
         ) from error
 
 
+def read_text(path: Path, encoding: str = "utf-8") -> str:
+    """Read a whole file of text, without its byte-order mark; line breaks stay as they are.
+
+    Args:
+        path (`Path`): As of `iter_lines`.
+        encoding (`str`, *optional*, defaults to `"utf-8"`): Its encoding.
+
+    Returns:
+        `str`: the text.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: As `iter_lines`, and if the file has more than 256 MiB.
+    """
+    try:
+        with _open_bytes(path) as file:
+            # In pieces: a read of so much at once would take the memory at once.
+            pieces = [file.read(1 << 20)]
+            while pieces[-1] and len(pieces) <= MAX_TEXT_BYTES >> 20:
+                pieces.append(file.read(1 << 20))
+            raw = b"".join(pieces)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(
+            f"{path}: the gzip file is broken or cut off ({error}). Fetch or compress it again."
+        ) from error
+    if len(raw) > MAX_TEXT_BYTES:
+        raise ValueError(
+            f"{path}: the file has more than {MAX_TEXT_BYTES // 2**20} MiB and is read as a whole. Write it as JSON "
+            "lines, one record a line."
+        )
+    return _decode(raw, path, encoding, 1, 0)
+
+
+def json_value(text: str, where: str, what: str = "valid JSON") -> Any:
+    """Parse JSON that others wrote.
+
+    Args:
+        text (`str`): The JSON.
+        where (`str`): What an error names.
+        what (`str`, *optional*, defaults to `"valid JSON"`): What the text should be, for the error.
+
+    Returns:
+        The value.
+
+    Raises:
+        ValueError: If it is none, nested without end, or holds a number that is none or half a character: these
+            would come up when something is written, after the work.
+
+    Example:
+
+    >>> json_value('{"text": "\\\\ud800"}', "rows.jsonl, line 1")
+    Traceback (most recent call last):
+        ...
+    ValueError: rows.jsonl, line 1: has half a character ('\\ud800'), which no file can hold. Mend the text.
+    """
+    try:
+        value = json.loads(text, parse_constant=_no_number, parse_float=_finite)
+    except RecursionError as error:
+        raise ValueError(f"{where}: not {what} (nested too deeply).") from error
+    except ValueError as error:
+        reason = str(error).partition(";")[0]
+        raise ValueError(f"{where}: not {what} ({reason}).") from error
+    if _HALF_CHARACTER.search(text):
+        try:
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+        except UnicodeEncodeError as error:
+            half = error.object[error.start]
+            raise ValueError(
+                f"{where}: has half a character ({half!r}), which no file can hold. Mend the text."
+            ) from error
+    return value
+
+
+def json_object(line: Line, path: Path) -> dict[str, Any]:
+    """Parse a line of JSON lines.
+
+    Args:
+        line (`Line`): The line.
+        path (`Path`): Its file.
+
+    Returns:
+        `dict`: the object.
+
+    Raises:
+        ValueError: If it is none; see `json_value`.
+    """
+    where = f"{path}, line {line.number}"
+    row = json_value(line.text, where, "a JSON object, one a line")
+    if not isinstance(row, dict):
+        raise ValueError(f"{where}: must be a JSON object, got {type(row).__name__}. Write one object a line.")
+    return row
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{text[:40]} is beyond all numbers")
+    return value
+
+
+class _Unpacked(io.RawIOBase):
+    """A gzip file that stops where it unpacks to far more than text does."""
+
+    def __init__(self, path: Path) -> None:
+        self.packed = path.open("rb")
+        self.file = gzip.GzipFile(fileobj=self.packed)
+        self.path = path
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self.file.seek(offset, whence)
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.file.read1(len(buffer))
+        unpacked, packed = self.file.tell(), self.packed.tell()
+        if unpacked > _UNPACKED_UNASKED and unpacked > _MOST_UNPACKED * packed:
+            raise ValueError(
+                f"{self.path}: unpacks to more than {_MOST_UNPACKED} times its size, which is no text. If it is "
+                "right, unpack it first."
+            )
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self.file.close()
+        self.packed.close()
+        super().close()
+
+
 def _open_bytes(path: Path) -> BinaryIO:
     if not path.is_file():
+        what = "a folder" if path.is_dir() else "no regular file" if path.exists() else ""
+        if what:
+            raise ValueError(f"{path}: is {what}. Name a file of text.")
         raise FileNotFoundError(f"{path}: there is no such file. Check the path.")
     if path.suffix == ".gz":
-        return cast(BinaryIO, gzip.open(path, "rb"))
+        return cast(BinaryIO, io.BufferedReader(_Unpacked(path), 1 << 16))
     return path.open("rb")
 
 
-def _decode(raw: bytes, path: Path, encoding: str, number: int, offset: int) -> str:
-    if len(raw) > MAX_LINE_BYTES:
-        raise ValueError(
-            f"{path}, line {number}: the line has more than {MAX_LINE_BYTES // 2**20} MiB. Write one sentence or "
-            "paragraph a line."
-        )
-    if number == 1 and raw.startswith(_GZIP_MAGIC):
+def _refuse_no_text(raw: bytes, path: Path) -> None:
+    """Refuse what stands at the beginning of a file that is no text for sure."""
+    if raw.startswith(_GZIP_MAGIC):
         raise ValueError(f"{path}: the file is gzip-compressed. Give it a name that ends in `.gz`.")
+    if raw.startswith(_LFS):
+        raise ValueError(f"{path}: is a pointer of Git LFS, not the file itself. Fetch it (`git lfs pull`).")
+    if raw[:200].removeprefix(codecs.BOM_UTF8).lstrip().lower().startswith(_HTML):
+        raise ValueError(f"{path}: is a page of HTML, such as the error of a download. Fetch the file itself.")
+
+
+def _decode(raw: bytes, path: Path, encoding: str, number: int, offset: int) -> str:
+    """Decode a file from its line `number` on; the place of a byte that is wrong is counted from there."""
+    if number == 1:
+        _refuse_no_text(raw, path)
     if (zero := raw.find(b"\0")) >= 0:
         raise ValueError(
-            f"{path}, line {number}: byte {offset + zero} is 0, so this is a binary file or UTF-16/32 text. "
-            "Convert it to UTF-8 text."
+            f"{path}, line {number + raw.count(_BREAK, 0, zero)}: byte {offset + zero} is 0, so this is a binary file "
+            "or UTF-16/32 text. Convert it to UTF-8 text."
         )
     try:
         text = raw.decode(encoding)
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{path}, line {number}: byte {offset + error.start} (0x{raw[error.start]:02x}) is not {encoding} text. "
-            "Set `encoding` to the file's encoding (such as 'gb18030' or 'latin-1'), or convert the file to UTF-8; "
-            "if it is no text at all, take it out."
+            f"{path}, line {number + raw.count(_BREAK, 0, error.start)}: byte {offset + error.start} "
+            f"(0x{raw[error.start]:02x}) is not {encoding} text. Set `encoding` to the file's encoding (such as "
+            "'gb18030' or 'latin-1'), or convert the file to UTF-8; if it is no text at all, take it out."
         ) from error
-    if number == 1:
-        text = text.removeprefix("\ufeff")
-    return text.rstrip("\r\n")
+    return text.removeprefix("\ufeff") if number == 1 else text

@@ -6,11 +6,11 @@
 Names are written as in running text (New York, the Hague), so that `may` and `us` are not taken for names.
 """
 
-import gzip
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from .lines import iter_lines, json_object
+from .rows import with_rows
 from .triples import read_triples
 
 IS_A = "is a"
@@ -92,10 +92,13 @@ def wikidata_names(entities: str | Path, labels: str | Path, *, most_types: int 
     Returns:
         `Iterator[tuple[str, str, str]]`: name, "is a", type.
     """
-    names = {row["id"]: row["label"] for row in _objects(labels)}
-    for row in _objects(entities):
+    names = {row["id"]: row["label"] for row in with_rows(_objects(labels, "label"), Path(labels)) if row.get("label")}
+    for row in with_rows(_objects(entities, "name"), Path(entities)):
+        types = row.get("types", [])
+        if not isinstance(types, list) or not all(isinstance(one, str) for one in types):
+            raise ValueError(f"{entities}: `types` of {row['id']} must be a list of ids, got {types!r:.60}.")
         if row.get("name"):
-            for number in [number for number in row["types"] if number in names][:most_types]:
+            for number in [number for number in types if number in names][:most_types]:
                 yield title_case(row["name"]), IS_A, names[number]
 
 
@@ -126,32 +129,28 @@ def write_triples(path: str | Path, triples: Iterable[TextTriple]) -> int:
     return len(lines)
 
 
-def _lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    path = Path(path)
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            if line.strip():
-                yield number, line.rstrip("\r\n")
-
-
 def _fields(path: str | Path, count: int) -> Iterator[list[str]]:
-    for number, line in _lines(path):
-        fields = line.split("\t")
-        if len(fields) != count or not fields[-1].strip():
-            raise ValueError(f"{path}, line {number}, must have {count} fields separated by tabs, got {len(fields)}.")
-        yield fields
+    for line in iter_lines(Path(path)):
+        fields = line.text.split("\t")
+        if line.text.strip() and (len(fields) != count or not fields[-1].replace(",", " ").strip()):
+            raise ValueError(
+                f"{path}, line {line.number}, must have {count} fields separated by tabs, got {len(fields)}."
+            )
+        if line.text.strip():
+            yield fields
 
 
-def _objects(path: str | Path) -> Iterator[dict]:
-    for number, line in _lines(path):
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}, line {number}, must be a JSON object ({error}).") from error
-        if "id" not in row:
-            raise ValueError(f"{path}, line {number}, must have an `id`, got {sorted(row)}.")
-        yield row
+def _objects(path: str | Path, *texts: str) -> Iterator[dict]:
+    """JSON lines whose named fields are texts, where they are there."""
+    for line in iter_lines(Path(path)):
+        if line.text.strip():
+            row = json_object(line, Path(path))
+            wrong = [
+                name for name in ("id", *texts) if not isinstance(row.get(name, "" if name in texts else None), str)
+            ]
+            if wrong:
+                raise ValueError(f"{path}, line {line.number}, must have a text as `{wrong[0]}`, got {sorted(row)}.")
+            yield row
 
 
 __all__ = ["title_case", "wikidata_names", "wordnet_names", "write_triples"]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from .lines import check_encoding, iter_lines
 from .readers import expand_files
+from .rows import with_rows
 from .source_target import read_source_target
 
 
@@ -62,7 +63,7 @@ def read_parallel(
             "for each file, in the same order."
         )
     for source, target in zip(sources, targets, strict=True):
-        yield from _aligned(source, target, encoding)
+        yield from with_rows(_aligned(source, target, encoding), source)
 
 
 def _aligned(source: Path, target: Path, encoding: str) -> Iterator[tuple[str, str]]:

@@ -1,13 +1,12 @@
 """Questions with passages and answers: SQuAD-shaped data of any language, nested or one record a question."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .lines import check_encoding
-from .rows import PlacedRow, column_of, dataset_rows, placed_dataset_rows, placed_files, read_rows, text_of
+from .lines import check_encoding, json_value, read_text
+from .rows import PlacedRow, column_of, dataset_rows, placed_dataset_rows, placed_files, read_rows, with_rows
 
 
 class QuestionExample(NamedTuple):
@@ -82,7 +81,7 @@ def read_question_examples(
 
     Example:
 
-    >>> import tempfile
+    >>> import json, tempfile
     >>> file = Path(tempfile.mkdtemp()) / "dev.json"
     >>> paragraph = {"context": "Jane did.", "qas": [
     ...     {"id": "1", "question": "Who?", "answers": [{"text": "Jane", "answer_start": 0}]}]}
@@ -93,7 +92,7 @@ def read_question_examples(
     check_encoding(encoding)
     for path, kind in placed_files(files, file_format, formats=("squad",)):
         if kind == "squad" or path.name.removesuffix(".gz").endswith(".json"):
-            yield from question_examples(_json_rows(path, encoding), columns)
+            yield from question_examples(with_rows(squad_rows(path, encoding), path), columns)
         else:
             yield from question_examples(read_rows(path, kind, encoding), columns)
 
@@ -159,7 +158,7 @@ def question_examples(rows: Iterable[PlacedRow], columns: QuestionColumns) -> It
                     "texts, or take the row out."
                 )
             texts[argument] = value
-        found = tuple(_answers(column_of(row, columns.answers, "answers_column", where), columns.answers, where))
+        found = tuple(answers_of(column_of(row, columns.answers, "answers_column", where), columns.answers, where))
         context = texts["context_column"]
         for text, start in found:
             if context[start : start + len(text)] != text:
@@ -170,7 +169,8 @@ def question_examples(rows: Iterable[PlacedRow], columns: QuestionColumns) -> It
         yield QuestionExample(str(row.get("id", where)), texts.get("question_column", ""), context, found)
 
 
-def _answers(value: Any, column: str, where: str) -> Iterator[tuple[str, int]]:
+def answers_of(value: Any, column: str, where: str) -> Iterator[tuple[str, int]]:
+    """Answers and where they begin, in either of SQuAD's forms; see `question_examples`."""
     if isinstance(value, Mapping):
         lists = value.get("text"), value.get("answer_start")
         pairs = list(zip(*lists, strict=False)) if all(isinstance(one, list | tuple) for one in lists) else [lists]
@@ -191,28 +191,51 @@ def _answers(value: Any, column: str, where: str) -> Iterator[tuple[str, int]]:
         yield text, start
 
 
-def _json_rows(path: Path, encoding: str) -> Iterator[PlacedRow]:
-    """Flat records of a nested file, of a list of records, or of JSON lines."""
+def squad_rows(path: Path, encoding: str) -> Iterator[PlacedRow]:
+    """Flat records of SQuAD's nested file, of a list of records, or of JSON lines.
+
+    Args:
+        path (`Path`): The file.
+        encoding (`str`): Its encoding.
+
+    Returns:
+        `Iterator[tuple[str, Mapping]]`: the place of each record, and the record.
+
+    Raises:
+        ValueError: If it is no JSON or of another form.
+    """
+    text = read_text(path, encoding)
     try:
-        content: Any = json.loads(text_of(path, encoding))
-    except json.JSONDecodeError:
+        content: Any = json_value(text, str(path))
+    except ValueError:
+        if len(text.splitlines()) < 2:
+            raise
         yield from read_rows(path, "jsonl", encoding)
         return
-    articles = content.get("data") if isinstance(content, Mapping) and "question" not in content else None
-    if articles is None:
-        for number, row in enumerate(content if isinstance(content, list) else [content], start=1):
-            yield f"{path}, record {number}", row
-        return
-    for article in articles:
-        if not isinstance(article, Mapping) or "paragraphs" not in article:
-            yield f"{path}, record {article.get('id', '') if isinstance(article, Mapping) else article!r}", article
+    nested = content.get("data") if isinstance(content, Mapping) and "question" not in content else None
+    records = nested if nested is not None else content if isinstance(content, list) else [content]
+    for number, article in enumerate(items_of(records, list, "data", path), start=1):
+        where = f"{path}, record {number}"
+        if not isinstance(article, Mapping):
+            raise ValueError(f"{where}: must be a JSON object, got {type(article).__name__}.")
+        if "paragraphs" not in article:
+            yield where, article
             continue
-        for paragraph in article["paragraphs"]:
-            for question in paragraph.get("qas", ()):
+        for paragraph in items_of(article["paragraphs"], Mapping, "paragraphs", where):
+            for question in items_of(paragraph.get("qas", []), Mapping, "qas", where):
                 row = {"context": paragraph.get("context"), **question}
                 if question.get("is_impossible"):
                     row["answers"] = []
                 yield f"{path}, question {question.get('id', '?')}", row
+
+
+def items_of(value: Any, kind: type, field: str, where: Any) -> list[Any]:
+    """A list, which a field must hold; of mappings if `kind` is that."""
+    if not isinstance(value, list) or (kind is Mapping and not all(isinstance(one, Mapping) for one in value)):
+        raise ValueError(
+            f"{where}: `{field}` must be a list{' of objects' if kind is Mapping else ''}, as SQuAD's is."
+        )
+    return value
 
 
 __all__ = [

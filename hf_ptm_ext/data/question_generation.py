@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from .question_answering import answers_of
+
 
 def question_generation_rows(
     records: Mapping[str, Any] | Iterable[Mapping[str, Any]], *, max_context_characters: int | None = None
@@ -45,7 +47,10 @@ def question_generation_rows(
                 f"question {name} has no `{missing[0]}`, only {sorted(record)}. SQuAD's fields are context, question "
                 "and answers."
             )
-        answer = _first_answer(record["answers"], name)
+        wrong = [field for field in ("context", "question") if not isinstance(record[field], str)]
+        if wrong:
+            raise ValueError(f"question {name}: `{wrong[0]}` must be a text, got {record[wrong[0]]!r:.60}.")
+        answer = next(answers_of(record["answers"], "answers", f"question {name}"), None)
         if answer is None:
             continue
         text, start = answer
@@ -72,21 +77,6 @@ def _questions(records: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> Iter
         for paragraph in article.get("paragraphs", ()):
             for question in paragraph.get("qas", ()):
                 yield {"context": paragraph["context"], **question}
-
-
-def _first_answer(answers: Any, name: str) -> tuple[str, int] | None:
-    if isinstance(answers, Mapping):
-        pairs = list(zip(answers.get("text", ()), answers.get("answer_start", ()), strict=False))
-    else:
-        pairs = [(answer.get("text"), answer.get("answer_start")) for answer in answers]
-    if not pairs:
-        return None
-    text, start = pairs[0]
-    if not isinstance(text, str) or not isinstance(start, int) or start < 0:
-        raise ValueError(
-            f"question {name}: an answer must have a text and an `answer_start`, got {text!r}, {start!r}."
-        )
-    return text, start
 
 
 def _window(context: str, start: int, length: int, size: int) -> str:

@@ -9,11 +9,12 @@ import glob
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .lines import check_encoding, iter_lines
+from .lines import check_encoding, iter_lines, json_object
 
 Document = list[str]
 """A document: its sentences."""
@@ -92,6 +93,8 @@ def expand_files(files: str | PathLike[str] | Sequence[str | PathLike[str]]) -> 
         path = Path(pattern)
         if path.is_dir():
             raise ValueError(f"`files`: {path} is a folder. Name its files, for example '{path.as_posix()}/*.txt'.")
+        if path.exists() and not path.is_file():
+            raise ValueError(f"`files`: {path} is no regular file. Write what it gives into one.")
         matches = [path] if path.is_file() else [Path(name) for name in glob.glob(str(pattern), recursive=True)]
         matches = [match for match in sorted(matches) if match.is_file()]
         if not matches:
@@ -186,13 +189,7 @@ def jsonl_documents(
     for line in iter_lines(path, encoding, position.offset, position.line):
         if not line.text.strip():
             continue
-        where = f"{path}, line {line.number}"
-        try:
-            row = json.loads(line.text)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise ValueError(f"{where}: not a JSON object ({error}). Write one object a line.") from error
-        if not isinstance(row, dict):
-            raise ValueError(f"{where}: must be a JSON object, got {type(row).__name__}. Write one object a line.")
+        where, row = f"{path}, line {line.number}", json_object(line, path)
         if text_column not in row:
             raise ValueError(
                 f"{where}: no field {text_column!r}, only {sorted(row)}. Set `text_column` to one of them."
@@ -219,30 +216,48 @@ def parquet_documents(
         ValueError: If the file is not Parquet or lacks the column.
         ValueError: If the column holds no text.
     """
+    with reading_parquet(path) as file:
+        names = file.schema_arrow.names
+        if text_column not in names:
+            raise ValueError(f"{path}: no column {text_column!r}, only {names}. Set `text_column` to one of them.")
+        row = 0
+        for group in range(file.num_row_groups):
+            size = file.metadata.row_group(group).num_rows
+            if row + size <= position.offset:
+                row += size
+                continue
+            for batch in file.iter_batches(batch_size=256, row_groups=[group], columns=[text_column]):
+                for value in batch.column(0).to_pylist():
+                    row += 1
+                    if row <= position.offset:
+                        continue
+                    if document := sentences_of(value, f"{path}, row {row}, column {text_column!r}"):
+                        yield document, Position(row, row)
+
+
+@contextmanager
+def reading_parquet(path: Path) -> Iterator[Any]:
+    """Open a Parquet file; what goes wrong while it is read names it.
+
+    Args:
+        path (`Path`): The file.
+
+    Returns:
+        `pyarrow.parquet.ParquetFile`.
+
+    Raises:
+        ValueError: If it is none.
+    """
     import pyarrow
     import pyarrow.parquet
 
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            names = file.schema_arrow.names
-            if text_column not in names:
-                raise ValueError(f"{path}: no column {text_column!r}, only {names}. Set `text_column` to one of them.")
-            row = 0
-            for group in range(file.num_row_groups):
-                size = file.metadata.row_group(group).num_rows
-                if row + size <= position.offset:
-                    row += size
-                    continue
-                for batch in file.iter_batches(batch_size=256, row_groups=[group], columns=[text_column]):
-                    for value in batch.column(0).to_pylist():
-                        row += 1
-                        if row <= position.offset:
-                            continue
-                        if document := sentences_of(value, f"{path}, row {row}, column {text_column!r}"):
-                            yield document, Position(row, row)
-    except (pyarrow.ArrowException, OSError) as error:
+            yield file
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
         raise ValueError(
-            f"{path}: cannot be read as Parquet ({error}). Is it cut off or of another format?"
+            f"{path}: cannot be read as Parquet ({reason}). Is it cut off or of another format?"
         ) from error
 
 

@@ -4,16 +4,13 @@ The place of a row (file and line) is what a message about the row names.
 """
 
 import csv
-import gzip
-import io
-import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from .lines import iter_lines
-from .readers import expand_files
+from .lines import MAX_LINE_BYTES, iter_lines, json_object
+from .readers import expand_files, reading_parquet
 
 FORMATS = {
     ".jsonl": "jsonl",
@@ -51,7 +48,27 @@ def read_rows(path: Path, kind: str, encoding: str = "utf-8") -> Iterator[Placed
     >>> [row for _, row in read_rows(file, "csv")]
     [{'text': 'a, b', 'label': '1'}]
     """
-    return _READERS[kind](path, encoding)
+    return with_rows(_READERS[kind](path, encoding), path)
+
+
+def with_rows(rows: Iterable[Any], path: Path) -> Iterator[Any]:
+    """Refuse a file without any row.
+
+    Args:
+        rows (`Iterable`): What was read.
+        path (`Path`): The file.
+
+    Returns:
+        `Iterator`: the rows.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    row = None
+    for row in rows:
+        yield row
+    if row is None:
+        raise ValueError(f"{path}: the file has no rows. Take it out or fill it.")
 
 
 def placed_files(
@@ -174,75 +191,47 @@ def _format_of(path: Path, endings: Mapping[str, str]) -> str:
 
 def _jsonl_rows(path: Path, encoding: str) -> Iterator[PlacedRow]:
     for line in iter_lines(path, encoding):
-        if not line.text.strip():
-            continue
-        where = f"{path}, line {line.number}"
-        try:
-            row = json.loads(line.text)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise ValueError(f"{where}: not a JSON object ({error}). Write one object a line.") from error
-        if not isinstance(row, dict):
-            raise ValueError(f"{where}: must be a JSON object, got {type(row).__name__}. Write one object a line.")
-        yield where, row
-
-
-def text_of(path: Path, encoding: str) -> str:
-    """Read a whole file of text, compressed or not, without its byte-order mark.
-
-    Args:
-        path (`Path`): The file.
-        encoding (`str`): Its encoding.
-
-    Returns:
-        `str`: the text.
-
-    Raises:
-        ValueError: If it is of another encoding.
-    """
-    raw = path.read_bytes()
-    if path.suffix == ".gz":
-        raw = gzip.decompress(raw)
-    try:
-        return raw.decode(encoding).removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{path}: byte {error.start} is not {encoding} text. Set `encoding` to the file's encoding, or convert "
-            "the file to UTF-8."
-        ) from error
+        if line.text.strip():
+            yield f"{path}, line {line.number}", json_object(line, path)
 
 
 def _table_rows(path: Path, encoding: str, delimiter: str) -> Iterator[PlacedRow]:
     # Tab-separated files have no quoting: a quotation mark is text.
     quoting = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
-    reader = csv.DictReader(io.StringIO(text_of(path, encoding), newline=""), delimiter=delimiter, quoting=quoting)
+    number = 0
+
+    def lines() -> Iterator[str]:
+        nonlocal number
+        for line in iter_lines(path, encoding):
+            number = line.number
+            yield f"{line.text}\n"
+
+    # The module's own limit, 128 KiB, is less than a long text; a line has one of its own.
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
+    reader = csv.DictReader(lines(), delimiter=delimiter, quoting=quoting)
+    names = reader.fieldnames or ()
+    if len(set(names)) < len(names):
+        raise ValueError(f"{path}, line {number}: must name different columns, got {list(names)}.")
     try:
         for row in reader:
-            where = f"{path}, line {reader.line_num}"
+            where = f"{path}, line {number}"
             if None in row or None in row.values():
                 raise ValueError(
-                    f"{where}: must have the {len(reader.fieldnames or ())} columns of the first line, which names "
+                    f"{where}: must have the {len(names)} columns of the first line, which names "
                     "them. Check delimiters and quotation marks."
                 )
             yield where, row
     except csv.Error as error:
-        raise ValueError(f"{path}, line {reader.line_num}: cannot be read ({error}).") from error
+        raise ValueError(f"{path}, line {number}: cannot be read ({error}).") from error
 
 
 def _parquet_rows(path: Path, encoding: str) -> Iterator[PlacedRow]:
-    import pyarrow
-    import pyarrow.parquet
-
     number = 0
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=256):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield f"{path}, row {number}", row
-    except (pyarrow.ArrowException, OSError) as error:
-        raise ValueError(
-            f"{path}: cannot be read as Parquet ({error}). Is it cut off or of another format?"
-        ) from error
+    with reading_parquet(path) as file:
+        for batch in file.iter_batches(batch_size=256):
+            for row in batch.to_pylist():
+                number += 1
+                yield f"{path}, row {number}", row
 
 
 _READERS: dict[str, Callable[[Path, str], Iterator[PlacedRow]]] = {
@@ -261,5 +250,5 @@ __all__ = [
     "placed_dataset_rows",
     "placed_files",
     "read_rows",
-    "text_of",
+    "with_rows",
 ]

@@ -1,14 +1,14 @@
 """Rows of source and target text, from JSON lines, CSV, TSV, Parquet, SQuAD files and `datasets`."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from .lines import check_encoding
+from .question_answering import squad_rows
 from .question_generation import question_generation_rows
-from .rows import column_of, dataset_rows, placed_dataset_rows, placed_files, read_rows, text_of
+from .rows import column_of, dataset_rows, placed_dataset_rows, placed_files, read_rows, with_rows
 
 # Columns of what `question_generation_rows` makes.
 SQUAD_COLUMNS = ("source", "source_pair", "target")
@@ -172,16 +172,13 @@ def _texts(row: Mapping[str, Any], column: str, argument: str, where: str) -> li
 def _squad_rows(
     path: Path, encoding: str, max_context_characters: int | None
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    try:
-        records: Any = json.loads(text_of(path, encoding))
-    except json.JSONDecodeError:
-        records = [row for _, row in read_rows(path, "jsonl", encoding)]
+    records = (row for _, row in with_rows(squad_rows(path, encoding), path))
     rows = question_generation_rows(records, max_context_characters=max_context_characters)
     try:
         for row in rows:
             yield f"{path}, question {row['id']}", row
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise error if str(path) in str(error) else ValueError(f"{path}: {error}") from error
 
 
 __all__ = ["SourceTarget", "dataset_source_target", "read_source_target", "source_target_rows"]

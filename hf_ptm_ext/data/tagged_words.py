@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .lines import check_encoding, iter_lines
-from .rows import PlacedRow, column_of, dataset_rows, placed_dataset_rows, placed_files, read_rows
+from .rows import PlacedRow, column_of, dataset_rows, placed_dataset_rows, placed_files, read_rows, with_rows
 
 CONLL = {".conll": "conll", ".bio": "conll", ".iob": "conll", ".iob2": "conll", ".bioes": "conll", ".txt": "conll"}
 DOCUMENT_START = "-DOCSTART-"
@@ -76,7 +76,7 @@ def read_tagged_words(
         if kind == "conll":
             if pair_column is not None:
                 raise ValueError(f"`pair_column` = {pair_column!r}: {path} is a CoNLL file, which has no second text.")
-            yield from _conll_sentences(path, encoding)
+            yield from with_rows(_conll_sentences(path, encoding), path)
         else:
             yield from tagged_words(
                 read_rows(path, kind, encoding), words_column, tags_column, pair_column=pair_column

@@ -3,12 +3,13 @@
 A triple file has one `head<TAB>relation<TAB>tail` a line, as Wikidata5M, WN18RR, FB15k-237 and CoDEx come.
 """
 
-import gzip
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+
+from .lines import iter_lines
 
 # Rounds of drawing again before the remaining triples are looked at one by one.
 ROUNDS = 20
@@ -69,19 +70,17 @@ def read_triples(*paths: str | Path) -> list[Triples]:
 
 
 def _fields(path: Path) -> Iterator[tuple[str, str, str]]:
-    opener = gzip.open if path.suffix == ".gz" else open
     wrong: list[int] = []
     found = False
-    with opener(path, "rt", encoding="utf-8-sig") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            fields = [field.strip() for field in line.split("\t")]
-            if len(fields) != 3 or not all(fields):
-                wrong.append(number)
-                continue
-            found = True
-            yield fields[0], fields[1], fields[2]
+    for line in iter_lines(path):
+        if not line.text.strip():
+            continue
+        fields = [field.strip() for field in line.text.split("\t")]
+        if len(fields) != 3 or not all(fields):
+            wrong.append(line.number)
+            continue
+        found = True
+        yield fields[0], fields[1], fields[2]
     if wrong:
         shown = ", ".join(map(str, wrong[:SHOWN])) + (", ..." if len(wrong) > SHOWN else "")
         raise ValueError(

@@ -1,7 +1,8 @@
 """Link English nouns to WordNet synsets by lemma and first sense: the simplest linker with a knowledge graph."""
 
-import gzip
 from pathlib import Path
+
+from .lines import iter_lines
 
 # ending -> what may stand in its place (WordNet's own rules of detachment for nouns)
 ENDINGS = (
@@ -37,15 +38,13 @@ class NounLinker:
 
     def __init__(self, path: str | Path):
         path = Path(path)
-        opener = gzip.open if path.suffix == ".gz" else open
         self._senses: dict[str, str] = {}
-        with opener(path, "rt", encoding="utf-8") as file:
-            for number, line in enumerate(file, start=1):
-                fields = line.rstrip("\r\n").split("\t")
-                if len(fields) != 3 or not fields[2].split():
-                    raise ValueError(f"{path}, line {number}, must be a lemma, a part of speech and synsets.")
-                if fields[1] == "n":
-                    self._senses.setdefault(fields[0].replace("_", " "), fields[2].replace(",", " ").split()[0])
+        for line in iter_lines(path):
+            fields = line.text.split("\t")
+            if len(fields) != 3 or not fields[2].replace(",", " ").split():
+                raise ValueError(f"{path}, line {line.number}, must be a lemma, a part of speech and synsets.")
+            if fields[1] == "n":
+                self._senses.setdefault(fields[0].replace("_", " "), fields[2].replace(",", " ").split()[0])
         if not self._senses:
             raise ValueError(f"{path} must have nouns (part of speech n), got none.")
 

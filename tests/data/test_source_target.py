@@ -96,7 +96,7 @@ def test_bad_rows_are_named(tmp_path, name, text, message):
 def test_text_in_another_encoding_is_named(tmp_path):
     file = tmp_path / "a.csv"
     file.write_bytes("source,target\nschön,gut\n".encode("latin-1"))
-    with pytest.raises(ValueError, match=r"a\.csv: byte 17"):
+    with pytest.raises(ValueError, match=r"a\.csv, line 2: byte 17"):
         list(read_source_target(file))
     assert next(read_source_target(file, encoding="latin-1")).source == "schön"
 

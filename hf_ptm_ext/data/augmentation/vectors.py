@@ -1,6 +1,5 @@
 """Words that are near in a table of word vectors."""
 
-import gzip
 import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..lines import iter_lines
 from .keyed_vectors import read_keyed_vectors
 
 # TinyBERT's script reads no more of GloVe, whose words are sorted by frequency.
@@ -124,9 +124,7 @@ def load_word_vectors(path: str | Path, max_words: int | None = MAX_WORDS) -> Wo
     path = Path(path)
     suffixes = [suffix for suffix in path.suffixes if suffix != ".gz"]
     if suffixes and suffixes[-1] in TEXT_SUFFIXES:
-        opener = gzip.open if path.suffix == ".gz" else open
-        with opener(path, "rt", encoding="utf-8") as lines:
-            return WordVectors(*_parse(lines, str(path), max_words), max_words=None)
+        return WordVectors(*_parse((line.text for line in iter_lines(path)), str(path), max_words), max_words=None)
     if not suffixes or suffixes[-1] != ".bin":
         return WordVectors(*read_keyed_vectors(path, max_words), max_words=None)
     try:
@@ -151,13 +149,16 @@ def _parse(lines: Iterable[str], name: str, max_words: int | None) -> tuple[list
         # A few of GloVe's 840B words have spaces: the width is that of the first row.
         width = len(rows[0]) if rows else len(cells) - 1
         try:
-            row = np.array(cells[-width:], dtype=np.float32)
+            with np.errstate(over="ignore"):
+                row = np.array(cells[-width:], dtype=np.float32)
         except ValueError as error:
             raise ValueError(f"{name}, line {number + 1}: a word and {width} numbers expected: {error}") from error
         if len(row) != width or len(cells) <= width:
             raise ValueError(
                 f"{name}, line {number + 1}: a word and {width} numbers expected, got {len(cells)} cells."
             )
+        if not np.isfinite(row).all():
+            raise ValueError(f"{name}, line {number + 1}: the vector has a number that is none, NaN or infinity.")
         words.append(" ".join(cells[:-width]))
         rows.append(row)
     return words, np.stack(rows) if rows else np.zeros((0, 0), np.float32)
