@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .lines import iter_lines, json_object, json_value, read_text
+from .lines import iter_lines, json_object, json_value, whole_text
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def _records(path: Path) -> Iterator[Mapping[str, Any]]:
     if ".jsonl" in path.suffixes:
         yield from (json_object(line, path) for line in iter_lines(path) if line.text.strip())
         return
-    records = json_value(read_text(path), str(path))
+    records = json_value(whole_text(path), str(path))
     if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
         raise ValueError(f"{path} must hold a list of JSON objects.")
     yield from records

@@ -119,7 +119,7 @@ def iter_lines(path: Path, encoding: str = "utf-8", start: int = 0, start_line: 
         ) from error
 
 
-def read_text(path: Path, encoding: str = "utf-8") -> str:
+def whole_text(path: Path, encoding: str = "utf-8") -> str:
     """Read a whole file of text, without its byte-order mark; line breaks stay as they are.
 
     Args:

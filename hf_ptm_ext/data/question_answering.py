@@ -5,7 +5,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .lines import check_encoding, json_value, read_text
+from .lines import check_encoding, json_value, whole_text
 from .rows import PlacedRow, column_of, dataset_rows, placed_dataset_rows, placed_files, read_rows, with_rows
 
 
@@ -204,7 +204,7 @@ def squad_rows(path: Path, encoding: str) -> Iterator[PlacedRow]:
     Raises:
         ValueError: If it is no JSON or of another form.
     """
-    text = read_text(path, encoding)
+    text = whole_text(path, encoding)
     try:
         content: Any = json_value(text, str(path))
     except ValueError:
