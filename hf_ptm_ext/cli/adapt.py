@@ -23,6 +23,7 @@ from .runs import configure_logging, in_its_folder
 from .seeded_runs import (
     SeededJob,
     print_results,
+    push_results,
     run_seeds,
     summary,
     write_lines,
@@ -228,6 +229,7 @@ def adapt(
         hint = f"Saved to {output}; its README.md says how to load it."
         print_results(results, task.shown, evaluated[-1], output, hint)
         print(text_table(["", "trained", "of all", "ms an update", "to the last", "peak MB"], cost_rows(results)))
+    push_results(Path(training_args.output_dir), training_args)
     return results
 
 

@@ -22,6 +22,7 @@ from .runs import configure_logging, in_its_folder, write_json
 from .seeded_runs import (
     SeededJob,
     print_results,
+    push_results,
     run_seeds,
     summary,
     write_lines,
@@ -165,6 +166,7 @@ def distill(
         print_results(results, task.shown, evaluated[-1], Path(training_args.output_dir))
         header = ["", "parameters", "to the teacher's", "rows a second", "to the teacher's"]
         print(text_table(header, cost_rows(results)))
+    push_results(Path(training_args.output_dir), training_args)
     return results
 
 

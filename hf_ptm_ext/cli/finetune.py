@@ -23,6 +23,7 @@ from .runs import configure_logging, in_its_folder
 from .seeded_runs import (
     SeededJob,
     print_results,
+    push_results,
     run_seeds,
     summary,
     write_lines,
@@ -145,6 +146,7 @@ def finetune(
     finish(task, model_args, data_args, knowledge_args, training_args, examples, results)
     if training_args.process_index == 0:
         print_results(results, task.shown, evaluated[-1], Path(training_args.output_dir))
+    push_results(Path(training_args.output_dir), training_args)
     return results
 
 

@@ -130,6 +130,8 @@ def finetune(
     finish(trainer, model_args, data_args, objective_args, decoding_args, splits, results, texts)
     if trainer.is_world_process_zero():
         print_results(Path(training_args.output_dir), results, length)
+    if training_args.push_to_hub:
+        trainer.push_to_hub()
     return results
 
 
@@ -190,7 +192,7 @@ def finish(
     results: dict[str, float],
     texts: dict[str, list[str]],
 ) -> None:
-    """Save model, tokenizer, texts, metrics and card into the output folder; push if asked."""
+    """Save model, tokenizer, texts, metrics and card into the output folder."""
     args = trainer.args
     output = Path(args.output_dir)
     state_dict = trainer.accelerator.get_state_dict(trainer.model) if trainer.is_fsdp_enabled else None
@@ -209,8 +211,6 @@ def finish(
         trainer.save_metrics("all", results)
         trainer.save_state()
     trainer.accelerator.wait_for_everyone()
-    if args.push_to_hub:
-        trainer.push_to_hub()
 
 
 def keep_decoding(

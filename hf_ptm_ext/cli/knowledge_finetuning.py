@@ -20,7 +20,7 @@ from .knowledge_arguments import FinetuningArguments, KnowledgeDataArguments, Kn
 from .knowledge_tasks import TASKS, add_markers, annotations
 from .loading import check_positions, load_model, own_classes, set_labels, with_order_of
 from .runs import configure_logging, in_its_folder
-from .seeded_runs import SeededJob, print_results, run_seeds, summary, write_results
+from .seeded_runs import SeededJob, print_results, push_results, run_seeds, summary, write_results
 from .signature import digest_of, signature_of
 
 WITH, WITHOUT = "with entities", "entities=None"
@@ -82,6 +82,7 @@ def finetune(
     finish(task, model_args, data_args, training_args, examples, results)
     if training_args.process_index == 0:
         print_results(results, task.shown, evaluated[-1], Path(training_args.output_dir))
+    push_results(Path(training_args.output_dir), training_args)
     return results
 
 

@@ -14,7 +14,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, set_seed
 
 from ..hub.model_card import check_card_fields
-from ..trainers import Mixing, MultiTaskTrainer, StochasticAnswerClassifier, Task, TaskRows
+from ..trainers import Mixing, MultiTaskTrainer, PushFailed, StochasticAnswerClassifier, Task, TaskRows
 from .checkpoint_names import check_names
 from .finetune_arguments import FinetuneModelArguments, KnowledgeGraphArguments, TaskDataArguments
 from .finetune_models import Encoder
@@ -27,6 +27,7 @@ from .runs import configure_logging, in_its_folder, write_json, written_aside
 from .seeded_runs import (
     RESULTS,
     SeededJob,
+    push_results,
     run_seeds,
     summary,
     write_lines,
@@ -314,7 +315,8 @@ def multitask(
     splits = tuple(split for split in SPLITS if any(split in member.examples for member in members.values()))
     data = {name: digest_of(member.examples) for name, member in members.items()}
     options = signature_of(model_args, tasks_args, data=data)
-    runs = run_seeds(SeededJob(variants, splits, build, score, options, save), training_args)
+    repositories = tuple(repository_of(training_args, name) for name in members)
+    runs = run_seeds(SeededJob(variants, splits, build, score, options, save, repositories), training_args)
     results = {
         "tasks": {name: member.results(runs) for name, member in members.items()},
         "updates_alone": updates,
@@ -324,6 +326,7 @@ def multitask(
             finish(member, list(members), tasks_args, training_args, results["tasks"][name])
         write_json(output / RESULTS, results)
         print_tasks(members, results["tasks"], output, len(training_args.seeds))
+        push_tasks(training_args, list(members))
     return results
 
 
@@ -334,12 +337,10 @@ def finish(
     training_args: MultitaskArguments,
     results: Mapping[str, Any],
 ) -> None:
-    """Write the results and the model card of one task into its folder, and push that if asked."""
+    """Write the results and the model card of one task into its folder."""
     output = Path(training_args.output_dir)
     args = copy(training_args)
-    args.hub_model_id = (
-        f"{args.hub_model_id or ('' if args.push_to_hub else 'your-name/') + output.name}-{member.name}"
-    )
+    args.hub_model_id = repository_of(training_args, member.name)
     others = ", ".join(name for name in names if name != member.name)
     data_args, model_args = member.data_args, member.model_args
     config = AutoConfig.from_pretrained(model_args.model_name_or_path, **member.encoder.source)
@@ -362,6 +363,26 @@ def finish(
         pipeline_tag=member.task.pipeline_tag,
         template="answer_network" if member.options.head == SAN else member.task.template,
     )
+
+
+def repository_of(args: MultitaskArguments, name: str) -> str:
+    """The repository that the model of one task is pushed to."""
+    folder = Path(args.output_dir).name
+    return f"{args.hub_model_id or ('' if args.push_to_hub else 'your-name/') + folder}-{name}"
+
+
+def push_tasks(args: MultitaskArguments, names: Sequence[str]) -> None:
+    """Push the model of each task, if asked; one that fails keeps no other from being pushed."""
+    failed = []
+    for name in names:
+        own_args = copy(args)
+        own_args.hub_model_id = repository_of(args, name)
+        try:
+            push_results(Path(args.output_dir) / name, own_args)
+        except PushFailed as error:
+            failed.append(str(error))
+    if failed:
+        raise PushFailed(" ".join(failed))
 
 
 def task_rows(task: str, results: Mapping[str, Any], shown: Sequence[str]) -> list[list[str]]:

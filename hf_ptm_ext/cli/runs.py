@@ -19,6 +19,7 @@ from transformers.utils import CONFIG_NAME
 from transformers.utils import logging as transformers_logging
 
 from ..files import read_json
+from ..redaction import redacted
 from ..trainers import checkpoints, last_complete_checkpoint
 from ..trainers.base import JOB_FILE
 from .signature import refuse_changes
@@ -271,13 +272,13 @@ def write_whole(file: Path, text: str) -> None:
 
 
 def write_json(file: Path, value: Any) -> None:
-    """Write JSON that appears whole.
+    """Write JSON that appears whole, without secrets.
 
     Args:
         file: its folder is made.
         value: anything that JSON knows.
     """
-    write_whole(file, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+    write_whole(file, json.dumps(redacted(value), indent=1, ensure_ascii=False) + "\n")
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from transformers import AutoConfig, set_seed
 
 from ..files import read_json
 from ..hub.model_card import write_model_card
-from ..trainers import last_complete_checkpoint
+from ..trainers import check_hub, last_complete_checkpoint, push_folder
 from ..trainers.base import JOB_FILE
 from .runs import BEFORE, RUNS, has_work, is_first_process, refuse_others, write_json, write_whole, written_aside
 from .seeded_arguments import SeededArguments
@@ -48,6 +48,7 @@ class SeededJob:
         options: everything that decides what the runs do, the Trainer's arguments aside (see `signature_of`).
         save: from the output folder, the first run's Trainer and what `build` gave to saved files (default:
             `save_model`).
+        repositories: that are pushed to (default: the arguments' own).
     """
 
     variants: tuple[str, ...]
@@ -56,6 +57,7 @@ class SeededJob:
     score: Callable[[Any, str, str], dict[str, float]]
     options: Mapping[str, Any]
     save: Callable[[Path, Any, Any], None] | None = None
+    repositories: tuple[str, ...] = ()
 
 
 def run_seeds(job: SeededJob, args: SeededArguments) -> list[dict[str, Any]]:
@@ -76,6 +78,10 @@ def run_seeds(job: SeededJob, args: SeededArguments) -> list[dict[str, Any]]:
         training = signature_of(args)
         own = {name: value for name, value in training.items() if name not in OF_A_RUN}
         prepare_folder(Path(args.output_dir), args, {"variants": list(job.variants), **job.options, **own})
+        for name in job.repositories or (args.hub_model_id,):
+            asked = copy(args)
+            asked.hub_model_id = name
+            check_hub(asked)
     runs = []
     for number, seed in enumerate(args.seeds):
         for place, variant in enumerate(job.variants):
@@ -235,7 +241,7 @@ def write_results(
     family: str | None = None,
     **card: Any,
 ) -> None:
-    """Write `results.json` and the model card, and push the folder if asked.
+    """Write `results.json` and the model card.
 
     Args:
         output: the folder with the model.
@@ -271,30 +277,21 @@ def write_results(
         description=evidence(results, shown, len(args.seeds), introduction),
         **card,
     )
-    if args.push_to_hub:
-        push_folder(output, args)
 
 
-def push_folder(output: Path, args: SeededArguments) -> None:
-    """Push the folder as one commit.
+def push_results(output: Path, args: SeededArguments) -> None:
+    """Push a finished folder as one commit, if asked.
 
     Args:
         output: the folder.
-        args: `hub_model_id` (default: the folder's name), `hub_token`, `hub_private_repo`, `hub_revision`.
-    """
-    from huggingface_hub import HfApi
+        args: `push_to_hub`, `hub_model_id` (default: the folder's name), `hub_token`, `hub_private_repo` and
+            `hub_revision`.
 
-    api = HfApi(token=args.hub_token)
-    repository = api.create_repo(
-        args.hub_model_id or output.name, private=args.hub_private_repo, exist_ok=True
-    ).repo_id
-    api.upload_folder(
-        repo_id=repository,
-        folder_path=output,
-        revision=args.hub_revision,
-        ignore_patterns=["_*", "*/_*"],
-        commit_message="Fine-tuned by seeds with hf-ptm-ext",
-    )
+    Raises:
+        PushFailed: it did not arrive; everything else is done.
+    """
+    if args.push_to_hub and args.process_index == 0:
+        push_folder(output, args, "Fine-tuned by seeds with hf-ptm-ext", ["_*", "*/_*"])
 
 
 def print_results(

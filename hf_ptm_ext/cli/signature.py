@@ -11,6 +11,8 @@ from typing import Any
 
 from transformers.utils.hub import cached_file, extract_commit_hash
 
+from ..redaction import redacted
+
 logger = logging.getLogger(__name__)
 
 # What may change between the parts of one job: where it runs, what it reports, what its card says.
@@ -39,7 +41,7 @@ def signature_of(*groups: Any, **more: Any) -> dict[str, Any]:
         found |= {
             name: content_of(name, value) for name, value in values.items() if not name.startswith(FREE_ARGUMENTS)
         }
-    return json.loads(json.dumps({**found, **more}, default=str))
+    return redacted(json.loads(json.dumps({**found, **more}, default=str)))
 
 
 def content_of(name: str, value: Any) -> Any:

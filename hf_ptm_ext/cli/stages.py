@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from ..trainers import PushFailed
 from .runs import has_work, is_first_process, own_folder, write_json, write_whole
 from .seeded_runs import RESULTS
 from .signature import shown_changes
@@ -75,6 +76,7 @@ def _run_stages(args: StagesArguments, stages: Sequence[Stage], output: Path) ->
                 shutil.rmtree(output / stage.name, ignore_errors=True)
                 _marker(stage, output).unlink()
     finished = [not args.overwrite and is_finished(stage, output) for stage in stages]  # before any of them is run
+    not_pushed = []
     for stage, done in zip(stages, finished, strict=True):
         if done:
             logger.info("stage %s is finished", stage.name)
@@ -84,6 +86,8 @@ def _run_stages(args: StagesArguments, stages: Sequence[Stage], output: Path) ->
             write_json(_marker(stage, output), {"finished": False, "arguments": stage.signature(output)})
         try:
             stage.module.run(stage.words(output, args.overwrite))
+        except PushFailed as error:  # the last thing that a job does
+            not_pushed.append(f"Stage {stage.name}: {error}")
         except ValueError as error:
             raise ValueError(f"Stage {stage.name}: {error}") from error
         if first_process:
@@ -97,6 +101,8 @@ def _run_stages(args: StagesArguments, stages: Sequence[Stage], output: Path) ->
         text = report_text(report)
         write_whole(output / f"{REPORT}.md", text)
         print(f"\n{text}\nSaved to {output / REPORT}.md and .json.")
+    if not_pushed:
+        raise PushFailed(" ".join(not_pushed))
     return report
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..redaction import redacted
 from .options import OptionParser, checked, with_recipe
 from .recipes import as_flags, mapping, nested, recipe_file, split_nested
 from .signature import content_of
@@ -103,7 +104,7 @@ class Stage:
             source = Path(source).relative_to(output).as_posix()
         else:
             source = content_of(JOBS[self.job], source)
-        return {"job": self.job, "recipe": text, JOBS[self.job]: source, **values}
+        return redacted({"job": self.job, "recipe": text, JOBS[self.job]: source, **values})
 
 
 def _plain(value: Any) -> Any:

@@ -141,7 +141,9 @@ def test_damage_is_told_and_the_newest_intact_checkpoint_is_taken(copied, caplog
 @pytest.mark.parametrize("file", ["optimizer.pt", "rng_state.pth", "data_state_0.json"])
 def test_a_damaged_checkpoint_that_is_named_is_refused(copied, file, damage):
     damage(copied / "checkpoint-2" / file)
-    with pytest.raises(ValueError, match=rf"`resume_from_checkpoint` = .*checkpoint-2 is damaged: (it has no )?{file}"):
+    with pytest.raises(
+        ValueError, match=rf"`resume_from_checkpoint` = .*checkpoint-2 is damaged: (it has no )?{file}"
+    ):
         BUILDERS["kepler"](copied).train(resume_from_checkpoint=str(copied / "checkpoint-2"))
 
 
