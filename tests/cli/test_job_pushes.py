@@ -1,4 +1,4 @@
-"""What jobs push: nothing secret, asked for before training; a push that fails is told, and everything else is there."""
+"""What jobs push: nothing secret, asked for before training; one that fails is told, and everything else is there."""
 
 import json
 import os
