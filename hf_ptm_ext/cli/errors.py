@@ -163,7 +163,7 @@ def _unknown(error: BaseException) -> str:
     if isinstance(error, RecursionError):
         kind, text = "", f"too deeply nested ({text})"
     frames = [frame for frame, _ in _frames(error)]
-    loads = any(frame.f_code.co_name in ("from_pretrained", "from_json_file") for frame in frames)
+    loads = any(frame.f_code.co_name in ("from_pretrained", "from_config", "from_dict") for frame in frames)
     subject = _subject(error)
     line = f"{kind}{text.rstrip('.')}{_place(error)}."
     if loads and subject:
@@ -234,7 +234,8 @@ def _subject(error: BaseException) -> str | None:
     """The file, else the checkpoint or repository that was being read."""
     loaded = None
     for frame, _ in _frames(error):
-        loaded = next(filter(None, (_name(_local(frame, name)) for name in _SOURCES)), loaded)
+        config = getattr(_local(frame, "config"), "__dict__", {}).get("_name_or_path")
+        loaded = next(filter(None, (*(_name(_local(frame, name)) for name in _SOURCES), _name(config))), None)
         if loaded is not None:
             break
     found = _file(error)

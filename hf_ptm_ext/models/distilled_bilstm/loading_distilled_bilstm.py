@@ -132,7 +132,7 @@ class DistilledBiLstmLoading:
             raise ValueError(
                 f"No encoder weight of {type(self).__name__} was found in {source}: it has names like "
                 f"`{foreign}` instead of `{self.base_model_prefix}.{encoder[0].removeprefix(prefix)}`. "
-                f"Convert it (`hf-ptm-ext convert {self.config.model_type}`) or pass `key_mapping={{pattern: "
+                f"Convert it (`hf-ptm-ext convert --help` lists the families) or pass `key_mapping={{pattern: "
                 "replacement}` for its prefix."
             )
         for pattern, what in self._added_parts.items():
@@ -181,7 +181,7 @@ class DistilledBiLstmLoading:
             logger.warning(
                 f"{type(self).__name__}: {source} lacks {' and '.join(lacking)}, so they were initialised at random "
                 "and every output is noise until they are trained. Check `num_hidden_layers` and the names in the "
-                f"file, or convert it (`hf-ptm-ext convert {self.config.model_type}`)."
+                f"file, or convert it (`hf-ptm-ext convert --help` lists the families)."
             )
 
     def get_expanded_tied_weights_keys(self: Any, all_submodels: bool = False) -> dict[str, str]:
