@@ -42,12 +42,14 @@ class Repository:
 
 @dataclass
 class State:
-    """All repositories by (type, id), the LFS store by SHA-256, and a log of requests."""
+    """All repositories by (type, id), the LFS store by SHA-256, a log of requests, and faults to be answered."""
 
     lfs: bool = True
     repositories: dict[tuple[str, str], Repository] = field(default_factory=dict)
     lfs_store: dict[str, bytes] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
+    # What is refused: a method of the handler -> status and message.
+    faults: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     def is_lfs(self, path: str) -> bool:
         return self.lfs and path.endswith(LFS_SUFFIXES)
@@ -106,6 +108,9 @@ class Handler(BaseHTTPRequestHandler):
         query = dict(urllib.parse.parse_qsl(url.query))
         for pattern, method in ROUTES:
             match = re.fullmatch(pattern, url.path)
+            if match and method.__name__ in self.state.faults:
+                self.fail(*self.state.faults[method.__name__])
+                return
             if match:
                 method(self, *match.groups(), body=body, query=query)
                 return
@@ -147,6 +152,9 @@ class Handler(BaseHTTPRequestHandler):
             self.fail(404, "RepoNotFound")
             return
         action, _, argument = (rest or "").partition("/")
+        if action in self.state.faults:
+            self.fail(*self.state.faults[action])
+            return
         if action == "preupload":
             self.preupload(repository, argument, body)
         elif action == "commit":
