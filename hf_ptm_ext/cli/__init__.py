@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Sequence
 
 from ..version import __version__
-from .errors import told
+from .errors import told, without_secrets
 from .ranges import check_ranges
 
 # sub-command -> (module of this folder, line of help)
@@ -78,7 +78,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BaseException as error:  # also the panics of libraries in Rust, which are no Exception
         line = told(error)
         if line is None:
-            raise
+            trace = traceback.format_exc()
+            if without_secrets(trace) == trace:
+                raise
+            print(without_secrets(trace), file=sys.stderr)
+            return 1
         if isinstance(error, OSError):
             _drop_output()
         return _fail(command, line, USER_MISTAKE, debug)
@@ -116,7 +120,7 @@ def _index_of_command(arguments: Sequence[str]) -> int:
 
 def _fail(command: str | None, message: str, code: int, debug: bool) -> int:
     if debug:
-        traceback.print_exc()
+        print(without_secrets(traceback.format_exc()), file=sys.stderr)
     name = f"hf-ptm-ext {command}" if command else "hf-ptm-ext"
     hint = "" if debug or code != USER_MISTAKE else " (--debug shows where)"
     print(f"{name}: error: {message}{hint}", file=sys.stderr)

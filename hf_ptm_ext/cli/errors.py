@@ -10,6 +10,8 @@ from pathlib import Path, PurePath
 from types import FrameType
 from typing import Any
 
+from ..redaction import redacted
+
 MOST_CHARACTERS = 1500
 # errno -> what helps.
 STORAGE = {
@@ -47,10 +49,6 @@ _SUBJECTS = (
 )
 _SOURCES = ("pretrained_model_name_or_path", "repo_id", "path_or_repo_id")
 _NETWORK = ("httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3")
-_SECRETS = (
-    (re.compile(r"(//)[^/\s@]+@"), r"\1***@"),
-    (re.compile(r"\bhf_[A-Za-z0-9]{8,}"), "hf_***"),
-)
 
 
 def told(error: BaseException) -> str | None:
@@ -80,25 +78,26 @@ def folded(message: str) -> str:
         >>> folded("no\\n  such file: https://me:secret@host/x \\x1b[31m")
         'no such file: https://***@host/x \\\\x1b[31m'
     """
-    line = " ".join(message.split())
-    for pattern, instead in _SECRETS:
-        line = pattern.sub(instead, line)
-    for token in _tokens():
-        line = line.replace(token, "***")
+    line = without_secrets(" ".join(message.split()))
     line = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in line)
     if len(line) <= MOST_CHARACTERS:
         return line
     return f"{line[: MOST_CHARACTERS - 300]} [...] {line[-295:]}"
 
 
-def _tokens() -> Iterator[str]:
-    """Tokens of the environment and of the command line, whatever they look like."""
-    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN"):
-        yield from filter(None, [os.environ.get(name)])
-    for word, following in zip(sys.argv, [*sys.argv[1:], ""], strict=True):
-        name, _, value = word.partition("=")
-        if name.replace("-", "_") == "__hub_token" and (value or following):
-            yield value or following
+def without_secrets(text: str) -> str:
+    """A text without the secrets of this process, the token of its command line among them.
+
+    Args:
+        text: any text.
+    """
+    words = [word.partition("=") for word in sys.argv]
+    tokens = [
+        value if equals else following
+        for (name, equals, value), (following, *_) in zip(words, [*words[1:], ("",)], strict=True)
+        if name.replace("-", "_").startswith("__hub_t")
+    ]
+    return redacted(text, tokens)
 
 
 def _storage(error: BaseException) -> str | None:
@@ -279,4 +278,4 @@ def _place(error: BaseException) -> str:
     return ""
 
 
-__all__ = ["folded", "told"]
+__all__ = ["folded", "told", "without_secrets"]

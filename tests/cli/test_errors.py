@@ -501,12 +501,20 @@ def test_debug_shows_the_traceback_of_any_of_them(empty, capsys):
 
 def test_a_message_is_one_line_of_sensible_length_without_secrets(monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "my-own-token")
-    line = folded(f"a\nb  my-own-token https://me:pw@host/x hf_abcdefghijkl \x1b[0m {'long ' * 2000} end")
+    line = folded(f"a\nb  my-own-token https://me:pw@host/x {token} \x1b[0m {'long ' * 2000} end")
     assert "\n" not in line
     assert "\x1b" not in line
     assert len(line) < 2000
     assert line.endswith("end")
-    assert not any(secret in line for secret in ("my-own-token", "me:pw", "hf_abcdefghijkl"))
+    assert not any(secret in line for secret in ("my-own-token", "me:pw", token))
+
+
+def test_a_traceback_has_no_secret_either(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["hf-ptm-ext", "pretrain", "--hub_token", "my-own-token"])
+    assert main(["pretrain", "--learning_rate", "my-own-token", "--debug"]) == 2
+    found = capsys.readouterr().err
+    assert "Traceback" in found
+    assert "my-own-token" not in found
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "gbk", "utf-8"])
