@@ -56,6 +56,20 @@ COPIES = {
         "k_adapter": "KAdapter",
         "weighted_layers": "WeightedLayers",
     },
+    "mask_contract": {
+        "spanbert": "SpanBert",
+        "unilm": "UniLM",
+        "mass": "Mass",
+        "mass_nmt": "MassNmt",
+        "ernie_thu": "ErnieThu",
+        "kbert": "KBert",
+        "nezha": "Nezha",
+        "distilled_bilstm": "DistilledBiLstm",
+        "ib_bert": "IBBert",
+        "zen": "Zen",
+        "k_adapter": "KAdapter",
+        "weighted_layers": "WeightedLayers",
+    },
     "matcher": {"ernie_thu": "ErnieThu", "kbert": "KBert"},
     "pretraining": {"kbert": "KBert", "nezha": "Nezha", "zen": "Zen"},
 }
@@ -110,8 +124,6 @@ EXTRACTS = {
         "inputs",
         (
             "REFERENCE_PADDING_BIAS",
-            "two_dimensional",
-            "flex_mask",
             "position_ids_of",
             "check_position_ids",
             "visible_function",
@@ -144,18 +156,10 @@ EXTRACTS = {
             "weighted_layers",
         ),
     ),
-    "flex": (
-        "inputs",
-        ("two_dimensional", "flex_mask"),
-        "Masks of tokens for flex attention.",
-        ("mass", "mass_nmt", "unilm"),
-    ),
     "masks": (
         "inputs",
         (
             "REFERENCE_PADDING_BIAS",
-            "two_dimensional",
-            "flex_mask",
             "visible_function",
             "has_empty_row",
             "build_attention_mask",

@@ -13,6 +13,7 @@ from .attention import AttentionChecks
 from .embeddings import EmbeddingChecks
 from .forward import ForwardChecks
 from .loading import ConfigChecks, LoadingChecks
+from .masks import MaskChecks
 from .parts import PeftChecks, RemoteChecks
 from .trainer import TrainerChecks
 from .training import TrainingChecks
@@ -23,6 +24,7 @@ class EncoderConformance(
     LoadingChecks,
     ForwardChecks,
     AttentionChecks,
+    MaskChecks,
     EmbeddingChecks,
     TrainingChecks,
     TrainerChecks,

@@ -36,6 +36,7 @@ from .family import LENGTHS, FamilyCase, Head, assert_same, assert_same_outputs,
 from .forward import ForwardChecks
 from .generation import NEW_TOKENS, GenerationChecks
 from .loading import ConfigChecks, LoadingChecks
+from .masks import bad_forms, query_forms, token_forms
 from .parts import PeftChecks, RemoteChecks
 from .trainer import TrainerChecks, arguments
 
@@ -189,6 +190,40 @@ class EncoderDecoderForwardChecks(EncoderDecoderCase):
         for batch in (inputs, self.left_padded(inputs)):
             without = {name: value for name, value in batch.items() if name != "attention_mask"}
             assert_same_outputs(self.compared(head, model(**without), without), expected, 1e-5)
+
+    @torch.no_grad()
+    @pytest.mark.parametrize("attention", ["eager", "sdpa"])
+    def test_masks_mean_the_same_in_every_form(self, attention: str) -> None:
+        """Of the source, by tokens; of the target, by tokens and by queries."""
+        head = self.head("encoder")
+        model, inputs = self.model(head, attention), self.inputs(head)
+        fed = inputs["decoder_input_ids"] != self.config().pad_token_id
+        width = fed.shape[1]
+        inputs["decoder_attention_mask"] = fed.long()
+        expected = self.compared(head, model(**inputs), inputs)
+        causal = fed[:, None] & torch.ones(width, width, dtype=torch.bool).tril()
+        forms = {
+            "attention_mask": token_forms(inputs["attention_mask"]),
+            "decoder_attention_mask": {**token_forms(inputs["decoder_attention_mask"]), **query_forms(causal)},
+        }
+        for argument, masks in forms.items():
+            for name, mask in masks.items():
+                got = self.compared(head, model(**{**inputs, argument: mask}), inputs)
+                for field, value in expected.items():
+                    assert_same(got[field], value, 1e-5, f"{argument}, {name}: {field}")
+
+    @torch.no_grad()
+    @pytest.mark.parametrize("argument", ["attention_mask", "decoder_attention_mask"])
+    def test_what_is_no_mask_is_refused(self, argument: str) -> None:
+        head = self.head("encoder")
+        model, inputs = self.model(head), self.inputs(head)
+        fed = (inputs["decoder_input_ids"] != self.config().pad_token_id).long()
+        for name, form in bad_forms(inputs["attention_mask"] if argument == "attention_mask" else fed).items():
+            with pytest.raises((ValueError, TypeError), match=f"`{argument}`"):
+                pytest.fail(f"{name}: {model(**{**inputs, argument: form})}")
+        by_source = inputs["attention_mask"].bool()[:, None].expand(-1, inputs["attention_mask"].shape[1], -1)
+        with pytest.raises(ValueError, match="`attention_mask`"):
+            model(**{**inputs, "attention_mask": by_source})
 
     @torch.no_grad()
     def test_a_target_sees_nothing_later(self) -> None:

@@ -1,11 +1,14 @@
 """Models that stand on an encoder of another kind: its configuration inside theirs, its weights under `encoder.`."""
 
+import inspect
 from typing import Any
 
 import torch
 from torch import nn
 from transformers import AutoConfig, AutoModel
 from transformers.configuration_utils import PreTrainedConfig
+
+from .mask_contract_canonical import finished_mask, read_attention_mask, two_dimensional
 
 # What a wrapped encoder may be asked with.
 TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds")
@@ -97,10 +100,21 @@ class CanonicalEncoderUser(nn.Module):
         if (inputs.get("input_ids") is None) == (inputs.get("inputs_embeds") is None):
             raise ValueError("Exactly one of `input_ids` and `inputs_embeds` must be given.")
         given = {name: value for name, value in inputs.items() if value is not None and name in self.takes}
+        if "attention_mask" in given:
+            given["attention_mask"] = self._mask_for_encoder(**inputs)
         trained = not self.frozen or any(value.requires_grad for value in self.model.parameters())
         with torch.set_grad_enabled(torch.is_grad_enabled() and trained):
             output = self.model(**given, output_hidden_states=True, return_dict=True)
         return tuple(output.hidden_states)
+
+    def _mask_for_encoder(self, attention_mask: Any, **inputs: Any) -> Any:
+        """A mask as encoders of upstream take it: of tokens, in integers; or in the form of its attention."""
+        config, text = self.model.config, inputs.get("input_ids")
+        text = inputs["inputs_embeds"] if text is None else text
+        mask = read_attention_mask(config, attention_mask, text)
+        if two_dimensional(mask):
+            return mask.long()
+        return finished_mask(config, torch.empty(text.shape[:2], dtype=self.model.dtype, device="meta"), mask)
 
 
 class CanonicalComposite:
@@ -164,8 +178,6 @@ def without_pooler(config: PreTrainedConfig) -> nn.Module:
 
 
 def _inputs_of(model: nn.Module) -> frozenset[str]:
-    """Which of the text inputs a model's forward names."""
-    code = getattr(type(model).forward, "__wrapped__", type(model).forward)
-    while hasattr(code, "__wrapped__"):
-        code = code.__wrapped__
-    return frozenset(TEXT_INPUTS) & frozenset(code.__code__.co_varnames)
+    """Which of the text inputs a model's forward names; all, if a decorator hides the names."""
+    named = frozenset(TEXT_INPUTS) & inspect.signature(model.forward).parameters.keys()
+    return named or frozenset(TEXT_INPUTS)

@@ -28,6 +28,7 @@ from .configuration_distilled_bilstm import AUTO_MAP, HF_PTM_EXT_VERSION, Distil
 from .encoder_distilled_bilstm import DistilledBiLstmEmbeddings, DistilledBiLstmEncoder
 from .loading_distilled_bilstm import DistilledBiLstmLoading
 from .losses_distilled_bilstm import problem_type_loss
+from .mask_contract_distilled_bilstm import read_attention_mask
 
 
 class DistilledBiLstmPreTrainedModel(DistilledBiLstmLoading, PreTrainedModel):
@@ -187,7 +188,7 @@ class DistilledBiLstmModel(DistilledBiLstmPreTrainedModel):
             refuse_unknown_arguments(type(self).__name__, kwargs, ENCODER_ARGUMENTS)
         if input_ids is None:
             raise ValueError("`input_ids` must be given: word vectors are looked up in two tables.")
-        real = _real(input_ids, attention_mask)
+        real = _real(self.config, input_ids, attention_mask, "attention_mask")
         words = self.embeddings(input_ids)
         if not self.config.pairs:
             if second_input_ids is not None:
@@ -196,7 +197,7 @@ class DistilledBiLstmModel(DistilledBiLstmPreTrainedModel):
             return BaseModelOutputWithPooling(last_hidden_state=states, pooler_output=final)
         if second_input_ids is not None:
             states, first = self.encoder(words, real)
-            second_real = _real(second_input_ids, second_attention_mask)
+            second_real = _real(self.config, second_input_ids, second_attention_mask, "second_attention_mask")
             second_states, second = self.encoder(self.embeddings(second_input_ids), second_real)
             states = torch.cat([states, second_states], dim=1)
         elif token_type_ids is not None:
@@ -279,9 +280,13 @@ class DistilledBiLstmForSequenceClassification(DistilledBiLstmPreTrainedModel):
         return SequenceClassifierOutput(loss=loss, logits=logits)
 
 
-def _real(input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+def _real(config: Any, input_ids: torch.Tensor, mask: torch.Tensor | None, name: str) -> torch.Tensor:
     """Which positions are tokens, as bool."""
-    return torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.to(torch.bool)
+    if mask is None:
+        return torch.ones_like(input_ids, dtype=torch.bool)
+    if torch.is_tensor(mask) and mask.dim() != 2:
+        raise ValueError(f"`{name}` must be (batch, seq_len): nothing attends here, got shape {tuple(mask.shape)}.")
+    return read_attention_mask(config, mask, input_ids, name=name)
 
 
 __all__ = ["DistilledBiLstmForSequenceClassification", "DistilledBiLstmModel", "DistilledBiLstmPreTrainedModel"]

@@ -63,6 +63,7 @@ from .losses_ernie_thu import (
     pretraining_losses,
     pretraining_sums,
 )
+from .mask_contract_ernie_thu import read_attention_mask
 from .outputs_ernie_thu import (
     ErnieThuForPreTrainingOutput,
     ErnieThuMaskedLMOutput,
@@ -282,7 +283,7 @@ class ErnieThuModel(ErnieThuPreTrainedModel):
 
         Args:
             input_ids: `(batch, seq_len)`.
-            attention_mask: `(batch, seq_len)`, 1 real and 0 padding; a 4-D mask goes through unchanged.
+            attention_mask: `(batch, seq_len)`, 1 real and 0 padding; other forms in `mask_contract_ernie_thu.py`.
             token_type_ids: `(batch, seq_len)`; type 0 if left out.
             position_ids: `(batch, seq_len)`; counted from the first real token, per sequence, if left out.
             inputs_embeds: `(batch, seq_len, hidden)` instead of `input_ids`.
@@ -312,6 +313,7 @@ class ErnieThuModel(ErnieThuPreTrainedModel):
             raise ValueError("Exactly one of `input_ids` and `inputs_embeds` must be given.")
         if inputs_embeds is None:
             inputs_embeds = self.embeddings.word_embeddings(input_ids)
+        attention_mask = read_attention_mask(self.config, attention_mask, inputs_embeds)
         input_shape = inputs_embeds.shape[:2]
         if position_ids is None:
             if sequence_ids is None and input_shape[1] > self.config.max_position_embeddings:

@@ -45,6 +45,7 @@ from .heads_ib_bert import (
 )
 from .layers_ib_bert import IBBertBottleneckAttention, IBBertEmbeddings, IBBertEncoder, IBBertLayer, pooler_of
 from .loading_ib_bert import IBBertLoading
+from .mask_contract_ib_bert import read_attention_mask
 from .prediction_ib_bert import (
     IBBertFactorizedHead,
     IBBertFactorizedModel,
@@ -148,7 +149,7 @@ class IBBertModel(IBBertPreTrainedModel):
 
         Args:
             input_ids: `(batch, seq_len)`.
-            attention_mask: `(batch, seq_len)`, 1 real and 0 padding; a 4-D mask goes through unchanged and
+            attention_mask: `(batch, seq_len)`, 1 real and 0 padding; a finished one (`mask_contract_ib_bert.py`)
                 does not say what is padding: `sequence_ids` must.
             token_type_ids: `(batch, seq_len)`; type 0 if left out.
             position_ids: `(batch, seq_len)`; counted from the first real token, per sequence, if left out.
@@ -171,6 +172,7 @@ class IBBertModel(IBBertPreTrainedModel):
             raise ValueError("Exactly one of `input_ids` and `inputs_embeds` must be given.")
         if inputs_embeds is None:
             inputs_embeds = self.embeddings.word_embeddings(input_ids)
+        attention_mask = read_attention_mask(self.config, attention_mask, inputs_embeds)
         input_shape = inputs_embeds.shape[:2]
         if position_ids is None:
             if sequence_ids is None and input_shape[1] > self.config.max_position_embeddings:

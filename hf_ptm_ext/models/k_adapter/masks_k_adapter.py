@@ -8,31 +8,11 @@ import torch
 from transformers.masking_utils import create_bidirectional_mask
 
 from .heads_k_adapter import values_can_be_read
+from .mask_contract_k_adapter import finished_mask, flex_mask, two_dimensional
 
 # What the reference adds to the score of a padding key. Any large value hides a key beside real ones; in a row without
 # a real key it is added to all scores, where it changes nothing but their rounding.
 REFERENCE_PADDING_BIAS = -10000.0
-
-
-def two_dimensional(mask: Any) -> bool:
-    """Whether a mask is one of tokens, `(batch, tokens)`, and no finished one."""
-    return torch.is_tensor(mask) and mask.dim() == 2
-
-
-def flex_mask(visible: Callable[..., torch.Tensor], states: torch.Tensor, keys: int) -> Any:
-    """The block mask of a function; upstream's builder cannot be traced into a compiled graph.
-
-    Args:
-        visible: function of (batch, head, query, key) indices.
-        states: `(batch, queries, hidden)`.
-        keys: number of keys.
-
-    Returns:
-        A `BlockMask`.
-    """
-    from torch.nn.attention.flex_attention import create_block_mask
-
-    return create_block_mask(visible, states.shape[0], None, states.shape[1], keys, device=states.device)
 
 
 def visible_function(
@@ -87,7 +67,7 @@ def build_attention_mask(
     Args:
         config: decides the implementation.
         embeddings: `(batch, seq_len, hidden)`, for shape, dtype and device.
-        attention_mask: `(batch, seq_len)`, or a finished 4-D mask or `BlockMask` that goes through unchanged.
+        attention_mask: what `read_attention_mask` gave: `(batch, seq_len)`, or a finished mask, which is all.
         sequence_ids: `(batch, seq_len)`, 1..S within a row, 0 = padding.
 
     Returns:
@@ -97,7 +77,7 @@ def build_attention_mask(
     if attention_mask is None and sequence_ids is None:
         return None
     if attention_mask is not None and not two_dimensional(attention_mask):
-        return attention_mask
+        return finished_mask(config, embeddings, attention_mask)
     if config._attn_implementation == "flex_attention":
         return flex_mask(visible_function(attention_mask, sequence_ids), embeddings, embeddings.shape[1])
     if sequence_ids is None:

@@ -37,6 +37,7 @@ from .configuration_k_adapter import AUTO_MAP, HF_PTM_EXT_VERSION, KAdapterConfi
 from .encoder_k_adapter import KAdapterSelfAttention, KAdapterSelfOutput, refuse_unknown_arguments
 from .heads_k_adapter import classification_loss, problem_type_loss, span_extraction_loss
 from .loading_k_adapter import KAdapterLoading
+from .mask_contract_k_adapter import read_attention_mask, two_dimensional
 from .masks_k_adapter import build_attention_mask
 
 ADAPTER_FILE = "k_adapter_{name}.safetensors"
@@ -240,6 +241,11 @@ class KAdapterModel(KAdapterPreTrainedModel):
         """
         if not torch.compiler.is_compiling():
             refuse_unknown_arguments(type(self).__name__, kwargs, MODEL_ARGUMENTS)
+        text = inputs_embeds if input_ids is None else input_ids
+        if text is None and encoder_hidden_states:
+            text = encoder_hidden_states[0]
+        if text is not None:
+            attention_mask = read_attention_mask(self.config, attention_mask, text)
         if encoder_hidden_states is None:
             encoder_hidden_states = self.encoder(
                 input_ids=input_ids,
@@ -514,11 +520,12 @@ class KAdapterForDependencyHeads(KAdapterPreTrainedModel):
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
         )
         states = output.last_hidden_state
+        attention_mask = read_attention_mask(self.config, attention_mask, states)
         mask = build_attention_mask(self.config, states, attention_mask, None)
         logits = self.classifier(self.attention(states, mask))
         loss = None
         if labels is not None:
-            real = labels if attention_mask is None else labels.masked_fill(attention_mask == 0, -100)
+            real = labels.masked_fill(~attention_mask, -100) if two_dimensional(attention_mask) else labels
             loss = classification_loss(logits, real, num_items_in_batch)
         return TokenClassifierOutput(loss=loss, logits=logits, hidden_states=output.hidden_states)
 
@@ -571,9 +578,9 @@ class KAdapterForSequenceClassification(KAdapterPreTrainedModel):
         states = output.last_hidden_state
         if entity_positions is None:
             entity_positions = (
-                torch.zeros(len(states), dtype=torch.long, device=states.device)
-                if attention_mask is None
-                else attention_mask.long().argmax(dim=1)
+                (attention_mask != 0).long().argmax(dim=1)
+                if two_dimensional(attention_mask)
+                else torch.zeros(len(states), dtype=torch.long, device=states.device)
             )
         logits = self.classifier(rows_at(states, entity_positions))
         loss = None if labels is None else problem_type_loss(self.config, logits, labels, num_items_in_batch)

@@ -46,6 +46,7 @@ from .heads_kbert import (
     with_optional_labels,
 )
 from .inputs_kbert import KBertEmbeddings, check_position_ids
+from .mask_contract_kbert import read_attention_mask
 from .pooling_kbert import pooled_states
 from .pretraining_kbert import (
     KBertForPreTrainingOutput,
@@ -128,7 +129,7 @@ class KBertModel(KBertPreTrainedModel):
         Args:
             input_ids: `(batch, seq_len)`.
             attention_mask: `(batch, seq_len)`, 1 real and 0 padding; may be left out with knowledge, whose -1 says the
-                same. A 4-D mask goes through unchanged.
+                same. Other forms in `mask_contract_kbert.py`.
             token_type_ids: `(batch, seq_len)`; `config.first_token_type_id` if left out.
             position_ids: `(batch, seq_len)`; if left out, counted along the tree with knowledge, else from the first
                 real token, per sequence.
@@ -154,6 +155,7 @@ class KBertModel(KBertPreTrainedModel):
             raise ValueError("Exactly one of `input_ids` and `inputs_embeds` must be given.")
         if inputs_embeds is None:
             inputs_embeds = self.embeddings.word_embeddings(input_ids)
+        attention_mask = read_attention_mask(self.config, attention_mask, inputs_embeds)
         input_shape, device = inputs_embeds.shape[:2], inputs_embeds.device
         check_knowledge(input_shape, word_index, branch_id)
         knowledge = knowledge_of(word_index, branch_id, attention_mask, sequence_ids)

@@ -30,11 +30,10 @@ from .heads_kbert import values_can_be_read
 from .inputs_kbert import (
     REFERENCE_PADDING_BIAS,
     build_attention_mask,
-    flex_mask,
     has_empty_row,
     position_ids_of,
-    two_dimensional,
 )
+from .mask_contract_kbert import flex_mask, two_dimensional
 
 MaskFunction = Callable[[Any, Any, Any, Any], torch.Tensor]
 
@@ -386,7 +385,7 @@ def build_visibility_mask(
     Args:
         config: decides the implementation.
         embeddings: `(batch, seq_len, hidden)`, for shape, dtype and device.
-        attention_mask: `(batch, seq_len)`, or a finished mask that goes through unchanged.
+        attention_mask: `(batch, seq_len)`, or a finished mask, which is all.
         sequence_ids: `(batch, seq_len)` of packed rows, 0 = padding, or `None`.
         tree: what `visible_tree` gave.
 

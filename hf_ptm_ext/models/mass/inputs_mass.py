@@ -13,8 +13,8 @@ from transformers.cache_utils import Cache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 
 from .configuration_mass import MassConfig
-from .flex_mass import flex_mask, two_dimensional
 from .losses_mass import values_can_be_read
+from .mask_contract_mass import finished_mask, flex_mask, two_dimensional
 
 
 class MassPositionalEmbedding(nn.Embedding):
@@ -138,6 +138,23 @@ def check_position_ids(positions: torch.Tensor, seq_len: int, limit: int) -> Non
         )
 
 
+def check_source_mask(mask: Any) -> None:
+    """Refuse a source mask with a row for each token of the source: it says nothing about what the target may see.
+
+    Args:
+        mask: as a caller gave it.
+
+    Raises:
+        ValueError: it has more than one query.
+    """
+    if torch.is_tensor(mask) and mask.dim() > 2 and mask.shape[-2] != 1:
+        raise ValueError(
+            "`attention_mask` must be (batch, source_len), or have one query for all, since the target sees the "
+            f"source by it too, got shape {tuple(mask.shape)}. For a mask of the source alone call the encoder, and "
+            "pass `encoder_outputs`."
+        )
+
+
 def padding_mask(
     config: MassConfig, states: torch.Tensor, mask: Any, encoder_states: torch.Tensor | None = None
 ) -> Any:
@@ -146,17 +163,19 @@ def padding_mask(
     Args:
         config: decides the implementation.
         states: `(batch, queries, hidden)`, for shape, dtype and device.
-        mask: `(batch, keys)`; a finished 4-D mask goes through; `None` hides nothing.
+        mask: what `read_attention_mask` gave: `(batch, keys)`, or a finished mask; `None` hides nothing.
         encoder_states: `(batch, keys, hidden)` in cross-attention.
 
     Returns:
         An additive mask (eager), a boolean one (sdpa), a `BlockMask` (flex), or `None` when nothing is hidden.
     """
-    if config._attn_implementation == "flex_attention" and two_dimensional(mask):
+    if mask is not None and not two_dimensional(mask):
+        return finished_mask(config, states, mask)
+    if config._attn_implementation == "flex_attention" and mask is not None:
         real = mask.to(torch.bool)
         return flex_mask(lambda batch, head, q, kv: real[batch, kv], states, mask.shape[1])
     # Upstream leaves out a mask of ones, but looking at it makes an accelerator wait.
-    may_look = not torch.is_tensor(mask) or values_can_be_read(mask)
+    may_look = mask is None or values_can_be_read(mask)
     return create_bidirectional_mask(
         config, states, mask, encoder_hidden_states=encoder_states, allow_is_bidirectional_skip=may_look
     )
@@ -168,14 +187,16 @@ def causal_mask(config: MassConfig, states: torch.Tensor, mask: Any, cache: Cach
     Args:
         config: decides the implementation.
         states: `(batch, queries, hidden)`.
-        mask: `(batch, keys so far)`; a finished 4-D mask goes through; `None` hides no padding: behind the real
-            tokens it cannot be seen anyway.
+        mask: as in `padding_mask`, `(batch, keys so far)`; a finished mask hides later tokens itself; `None` hides no
+            padding: behind the real tokens it cannot be seen anyway.
         cache: keys and values of earlier tokens.
 
     Returns:
         As `padding_mask`; `None` leaves it to the implementation's own causal attention.
     """
-    if config._attn_implementation == "flex_attention" and (mask is None or two_dimensional(mask)):
+    if mask is not None and not two_dimensional(mask):
+        return finished_mask(config, states, mask)
+    if config._attn_implementation == "flex_attention":
         queries = states.shape[1]
         past = 0 if cache is None else cache.get_seq_length()
         keys = queries if cache is None else cache.get_mask_sizes(queries, 0)[0]
@@ -183,7 +204,7 @@ def causal_mask(config: MassConfig, states: torch.Tensor, mask: Any, cache: Cach
             return flex_mask(lambda batch, head, q, kv: kv <= q + past, states, keys)
         real = nn.functional.pad(mask.to(torch.bool), (0, keys - mask.shape[1]))
         return flex_mask(lambda batch, head, q, kv: (kv <= q + past) & real[batch, kv], states, keys)
-    may_look = not torch.is_tensor(mask) or values_can_be_read(mask)
+    may_look = mask is None or values_can_be_read(mask)
     return create_causal_mask(config, states, mask, cache, allow_is_causal_skip=may_look)
 
 

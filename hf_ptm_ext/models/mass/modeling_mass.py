@@ -39,6 +39,7 @@ from .inputs_mass import (
     MassPositionalEmbedding,
     causal_mask,
     check_position_ids,
+    check_source_mask,
     check_start,
     padding_mask,
     real_tokens,
@@ -56,6 +57,7 @@ from .losses_mass import (
     target_sums,
     values_can_be_read,
 )
+from .mask_contract_mass import read_attention_mask, two_dimensional
 
 
 class MassPreTrainedModel(MassLoading, PreTrainedModel):
@@ -172,6 +174,7 @@ class MassEncoder(MassStack):
         embeds = self.token_embeddings(input_ids, inputs_embeds)
         if attention_mask is None:
             attention_mask = real_tokens(self.config, input_ids)
+        attention_mask = read_attention_mask(self.config, attention_mask, embeds)
         positions = token_positions(attention_mask, embeds, source_limit(self.config), "source")
         hidden_states = self.embed(embeds, positions)
         mask = padding_mask(self.config, hidden_states, attention_mask)
@@ -238,6 +241,12 @@ class MassDecoder(MassStack):
         if use_cache and cache is None:
             cache = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
         past = 0 if cache is None else cache.get_seq_length()
+        attention_mask = read_attention_mask(
+            self.config, attention_mask, embeds, None if cache is None else -1, "decoder_attention_mask"
+        )
+        encoder_attention_mask = read_attention_mask(
+            self.config, encoder_attention_mask, embeds, encoder_hidden_states.shape[1]
+        )
         if attention_mask is None and input_ids is not None:
             self.check_no_leading_padding(input_ids)
         if position_ids is None:
@@ -359,16 +368,18 @@ class MassModel(MassPreTrainedModel):
             refuse_unknown_arguments(type(self).__name__, kwargs, MODEL_ARGUMENTS)
         if attention_mask is None:
             attention_mask = real_tokens(self.config, input_ids)
+        check_source_mask(attention_mask)
         if decoder_input_ids is None and decoder_inputs_embeds is None:
             if input_ids is None:
                 raise ValueError(
                     "`decoder_input_ids` or `decoder_inputs_embeds` must be given: without `input_ids` there is "
                     "nothing to make them from."
                 )
-            decoder_attention_mask = attention_mask
+            shown = two_dimensional(attention_mask)
+            decoder_attention_mask = attention_mask if shown else real_tokens(self.config, input_ids)
             check_start(self.config.decoder_start_token_id, self.config.vocab_size)
             decoder_input_ids = shift_right(
-                input_ids, attention_mask.bool(), self.config.decoder_start_token_id, self.config.pad_token_id
+                input_ids, decoder_attention_mask.bool(), self.config.decoder_start_token_id, self.config.pad_token_id
             )
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
@@ -722,10 +733,10 @@ class MassForSequenceClassification(MassPreTrainedModel):
             **{name: value for name, value in kwargs.items() if name != "use_cache"},
         )
         states = outputs.last_hidden_state
-        real = decoder_attention_mask
+        real = decoder_attention_mask if two_dimensional(decoder_attention_mask) else None
         if real is None and decoder_inputs_embeds is None:
             shifted = decoder_input_ids is None
-            real = attention_mask if shifted else None
+            real = attention_mask if shifted and two_dimensional(attention_mask) else None
             if real is None:
                 real = real_tokens(self.config, input_ids if shifted else decoder_input_ids)
         last = torch.full_like(states[:, 0, 0], states.shape[1] - 1, dtype=torch.long)

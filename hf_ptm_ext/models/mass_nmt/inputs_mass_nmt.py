@@ -12,8 +12,8 @@ from transformers.cache_utils import EncoderDecoderCache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 
 from .configuration_mass_nmt import MassNmtConfig
-from .flex_mass_nmt import flex_mask, two_dimensional
 from .losses_mass_nmt import values_can_be_read
+from .mask_contract_mass_nmt import finished_mask, flex_mask, two_dimensional
 
 
 def languages(
@@ -110,7 +110,14 @@ def visible_source(
 
     Returns:
         `(batch, source_len)` bool, or `None` for all.
+
+    Raises:
+        ValueError: the mask is of another form.
     """
+    if torch.is_tensor(attention_mask) and attention_mask.dim() != 2:
+        raise ValueError(
+            f"`attention_mask` must be `(batch, source_len)`, got the shape {tuple(attention_mask.shape)}."
+        )
     seen = None if attention_mask is None else attention_mask.bool()
     if input_ids is None or config.mask_token_id is None:
         return seen
@@ -135,7 +142,9 @@ def padding_keys(
     Returns:
         An additive mask (eager), a boolean one (sdpa), a `BlockMask` (flex), or `None` when nothing is hidden.
     """
-    if config._attn_implementation == "flex_attention" and two_dimensional(mask):
+    if mask is not None and not two_dimensional(mask):
+        return finished_mask(config, inputs_embeds, mask)
+    if config._attn_implementation == "flex_attention" and mask is not None:
         real = mask.to(torch.bool)
         return flex_mask(lambda batch, head, q, kv: real[batch, kv], inputs_embeds, mask.shape[1])
     # Upstream leaves out a mask of ones, but looking at it makes an accelerator wait.
@@ -153,14 +162,16 @@ def causal_keys(
     Args:
         config: decides the implementation.
         inputs_embeds: `(batch, queries, hidden)`.
-        mask: `(batch, keys so far)`; a finished 4-D mask goes through.
+        mask: `(batch, keys so far)`; a finished mask hides later tokens itself.
         cache: keys and values of earlier tokens.
 
     Returns:
         As `padding_keys`; `None` leaves it to the implementation's own causal attention.
     """
     own = None if cache is None else cache.self_attention_cache
-    if config._attn_implementation == "flex_attention" and (mask is None or two_dimensional(mask)):
+    if mask is not None and not two_dimensional(mask):
+        return finished_mask(config, inputs_embeds, mask)
+    if config._attn_implementation == "flex_attention":
         queries = inputs_embeds.shape[1]
         past = 0 if own is None else own.get_seq_length()
         keys = queries if own is None else own.get_mask_sizes(queries, 0)[0]
@@ -168,7 +179,7 @@ def causal_keys(
             return flex_mask(lambda batch, head, q, kv: kv <= q + past, inputs_embeds, keys)
         real = nn.functional.pad(mask.to(torch.bool), (0, keys - mask.shape[1]))
         return flex_mask(lambda batch, head, q, kv: (kv <= q + past) & real[batch, kv], inputs_embeds, keys)
-    may_look = not torch.is_tensor(mask) or values_can_be_read(mask)
+    may_look = mask is None or values_can_be_read(mask)
     return create_causal_mask(config, inputs_embeds, mask, own, allow_is_causal_skip=may_look)
 
 

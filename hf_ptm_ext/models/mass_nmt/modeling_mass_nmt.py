@@ -54,6 +54,7 @@ from .inputs_mass_nmt import (
 from .layers_mass_nmt import MassNmtAttention, MassNmtDecoderLayer, MassNmtEncoderLayer, MassNmtLayer
 from .loading_mass_nmt import MassNmtLoading
 from .losses_mass_nmt import mean_over_targets, select_labelled, summed_cross_entropy, target_sums
+from .mask_contract_mass_nmt import read_attention_mask, two_dimensional
 from .outputs_mass_nmt import MassNmtEncoderOutput
 
 
@@ -171,10 +172,11 @@ class MassNmtEncoder(MassNmtStack):
         langs = languages(self.config, langs, batch, inputs_embeds.device, "langs")
         if attention_mask is None:
             attention_mask = padding_mask(self.config, input_ids)
-        elif attention_mask.dim() != 2:
+        elif torch.is_tensor(attention_mask) and attention_mask.dim() != 2:
             raise ValueError(
                 f"`attention_mask` must be `(batch, source_len)`, got the shape {tuple(attention_mask.shape)}."
             )
+        attention_mask = read_attention_mask(self.config, attention_mask, inputs_embeds)
         real = None if attention_mask is None else attention_mask[..., None].to(inputs_embeds.dtype)
         position_ids = token_positions(attention_mask, length, 0, inputs_embeds.device)
         hidden_states = self.embed(inputs_embeds, position_ids, langs, real)
@@ -257,7 +259,13 @@ class MassNmtDecoder(MassNmtStack):
         langs = languages(self.config, langs, batch, inputs_embeds.device, "decoder_langs")
         if attention_mask is None and cache_is_empty(cache) and self.config.pad_token_id != self._start_token():
             attention_mask = padding_mask(self.config, input_ids)
-        flat_mask = attention_mask if attention_mask is not None and attention_mask.dim() == 2 else None
+        attention_mask = read_attention_mask(
+            self.config, attention_mask, inputs_embeds, None if cache is None else -1, "decoder_attention_mask"
+        )
+        encoder_attention_mask = read_attention_mask(
+            self.config, encoder_attention_mask, inputs_embeds, encoder_hidden_states.shape[1]
+        )
+        flat_mask = attention_mask if two_dimensional(attention_mask) else None
         if position_ids is None:
             if not isinstance(seen, torch.Tensor):
                 check_length(self.config, seen + length, "target")

@@ -43,7 +43,8 @@ from .heads_nezha import (
     with_optional_labels,
 )
 from .loading_nezha import NezhaLoading
-from .masks_nezha import build_attention_mask, first_token_states, two_dimensional
+from .mask_contract_nezha import read_attention_mask, two_dimensional
+from .masks_nezha import build_attention_mask, first_token_states
 from .pretraining_nezha import (
     NezhaForPreTrainingOutput,
     NezhaNextSentenceHead,
@@ -163,7 +164,7 @@ class NezhaModel(NezhaPreTrainedModel):
 
         Args:
             input_ids: `(batch, seq_len)`.
-            attention_mask: `(batch, seq_len)`, 1 real and 0 padding; a 4-D mask goes through unchanged.
+            attention_mask: `(batch, seq_len)`, 1 real and 0 padding; other forms in `mask_contract_nezha.py`.
             token_type_ids: `(batch, seq_len)`; type 0 if left out.
             position_ids: `(batch, seq_len)`; not read, as distances are counted in the row, but refused if they would
                 give other distances.
@@ -184,11 +185,12 @@ class NezhaModel(NezhaPreTrainedModel):
             refuse_unknown_arguments(type(self).__name__, kwargs, ENCODER_ARGUMENTS)
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Exactly one of `input_ids` and `inputs_embeds` must be given.")
+        if inputs_embeds is None:
+            inputs_embeds = self.embeddings.word_embeddings(input_ids)
+        attention_mask = read_attention_mask(self.config, attention_mask, inputs_embeds)
         if position_ids is not None:
             padding = attention_mask if two_dimensional(attention_mask) else None
             check_consecutive(position_ids, padding if sequence_ids is None else sequence_ids)
-        if inputs_embeds is None:
-            inputs_embeds = self.embeddings.word_embeddings(input_ids)
         embeddings = self.embeddings(inputs_embeds, token_type_ids)
         mask = build_attention_mask(self.config, embeddings, attention_mask, sequence_ids)
         encodings = relative_encodings(

@@ -33,7 +33,6 @@ from transformers.utils.output_capturing import capture_outputs
 from .base_unilm import UniLMPredictionHead, UniLMPreTrainedModel, UniLMPreTrainingHeads, UniLMWithVocabularyHead
 from .configuration_unilm import UniLMConfig
 from .encoder_unilm import UniLMEncoder, UniLMPooler, refuse_unknown_arguments
-from .flex_unilm import two_dimensional
 from .generation_unilm import UniLMGeneration
 from .heads_unilm import (
     classification_loss,
@@ -56,6 +55,7 @@ from .inputs_unilm import (
     sequence_ids_of,
 )
 from .losses_unilm import fine_tuning_mean, vocabulary_loss_sum
+from .mask_contract_unilm import finished_mask, read_attention_mask, two_dimensional
 from .modes_unilm import (
     SEQ2SEQ,
     build_attention_mask,
@@ -127,7 +127,7 @@ class UniLMModel(UniLMPreTrainedModel):
 
         Args:
             input_ids: `(batch, seq_len)`.
-            attention_mask: `(batch, seq_len)`, 1 real and 0 padding; a 4-D mask goes through unchanged, and then
+            attention_mask: `(batch, seq_len)`, 1 real and 0 padding; with a finished one (`mask_contract_unilm.py`)
                 token types and positions are the caller's.
             token_type_ids: `(batch, seq_len)`; those of the modes if left out. Without `source_lengths` they tell
                 source from target in mode 3, also by a tokenizer's 0 and 1, which then become the types of the mode.
@@ -159,19 +159,20 @@ class UniLMModel(UniLMPreTrainedModel):
         if inputs_embeds is None:
             inputs_embeds = self.embeddings.word_embeddings(input_ids)
         shape, device = inputs_embeds.shape[:2], inputs_embeds.device
-        finished_mask = attention_mask is not None and not two_dimensional(attention_mask)
+        attention_mask = read_attention_mask(self.config, attention_mask, inputs_embeds, None if cache is None else -1)
+        finished = attention_mask is not None and not two_dimensional(attention_mask)
         if cache is not None and not isinstance(cache, Cache):
             raise TypeError(f"`cache` must be a `transformers.Cache`, got {type(cache).__name__}.")
-        if cache is not None and not finished_mask and cache.get_seq_length():
+        if cache is not None and not finished and cache.get_seq_length():
             raise ValueError(
                 "A `cache` that holds tokens needs a finished 4-D `attention_mask` over them and the new ones, and "
                 "`position_ids` and `token_type_ids` that go on: see `step_inputs` in `generation_unilm.py`."
             )
         packed = sequence_ids is not None
-        ids = sequence_ids_of(None if finished_mask else attention_mask, sequence_ids)
+        ids = sequence_ids_of(None if finished else attention_mask, sequence_ids)
         index = index_in_sequence(shape, device, ids, packed)
         modes = is_source = pseudo = None
-        if lm_mode is not None and not finished_mask:
+        if lm_mode is not None and not finished:
             check_modes(lm_mode, ids)
             modes = per_token(lm_mode, ids, shape[1])
             if token_type_ids is not None and source_lengths is None:
@@ -191,8 +192,9 @@ class UniLMModel(UniLMPreTrainedModel):
         check_position_ids(position_ids, sequence_ids, self.config)
         check_token_types(self.config, token_type_ids)
         embeddings = self.embeddings(inputs_embeds, position_ids, token_type_ids)
-        mask = attention_mask
-        if not finished_mask:
+        if finished:
+            mask = finished_mask(self.config, embeddings, attention_mask)
+        else:
             mask = build_attention_mask(self.config, embeddings, ids, modes, is_source, pseudo)
         hidden_states, _ = self.encoder(embeddings, mask, cache=cache, **kwargs)
         pooled = None

@@ -22,9 +22,9 @@ import torch
 from transformers.masking_utils import create_bidirectional_mask
 
 from .configuration_unilm import UniLMConfig
-from .flex_unilm import flex_mask
 from .heads_unilm import values_can_be_read
 from .inputs_unilm import index_in_sequence
+from .mask_contract_unilm import flex_mask
 
 BIDIRECTIONAL, LEFT_TO_RIGHT, RIGHT_TO_LEFT, SEQ2SEQ = range(4)
 

@@ -25,6 +25,7 @@ from .composite_weighted_layers import WeightedLayersComposite, WeightedLayersEn
 from .configuration_weighted_layers import AUTO_MAP, HF_PTM_EXT_VERSION, WeightedLayersConfig
 from .heads_weighted_layers import classification_loss, problem_type_loss, span_extraction_loss
 from .loading_weighted_layers import WeightedLayersLoading
+from .mask_contract_weighted_layers import read_attention_mask, two_dimensional
 from .mix_weighted_layers import ScalarMix
 
 
@@ -138,6 +139,9 @@ class WeightedLayersModel(WeightedLayersPreTrainedModel):
         """
         if not torch.compiler.is_compiling():
             refuse_unknown_arguments(type(self).__name__, kwargs, MODEL_ARGUMENTS)
+        text = inputs_embeds if input_ids is None else input_ids
+        if text is not None:
+            attention_mask = read_attention_mask(self.config, attention_mask, text)
         states = self.encoder(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -146,7 +150,7 @@ class WeightedLayersModel(WeightedLayersPreTrainedModel):
             inputs_embeds=inputs_embeds,
         )
         # A finished mask of more dimensions goes through to the encoder and says nothing of single tokens.
-        tokens = attention_mask if attention_mask is not None and attention_mask.dim() == 2 else None
+        tokens = attention_mask if two_dimensional(attention_mask) else None
         mixed = self.mix([states[layer] for layer in self.config.mixed_layers], tokens)
         return BaseModelOutputWithPooling(
             last_hidden_state=mixed,

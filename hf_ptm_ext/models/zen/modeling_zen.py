@@ -52,6 +52,7 @@ from .inputs_zen import (
     position_ids_of,
 )
 from .loading_zen import ZenLoading
+from .mask_contract_zen import read_attention_mask
 from .ngrams_zen import (
     ZenNgramEmbeddings,
     ZenNgramEncoder,
@@ -175,7 +176,7 @@ class ZenModel(ZenPreTrainedModel):
 
         Args:
             input_ids: `(batch, seq_len)`.
-            attention_mask: `(batch, seq_len)`, 1 real and 0 padding; a 4-D mask goes through unchanged.
+            attention_mask: `(batch, seq_len)`, 1 real and 0 padding; other forms in `mask_contract_zen.py`.
             token_type_ids: `(batch, seq_len)`; type 0 if left out.
             position_ids: `(batch, seq_len)`; counted from the first real token, per sequence, if left out.
             sequence_ids: `(batch, seq_len)` of packed rows: runs of equal ids 1..S are sequences, 0 = padding.
@@ -206,6 +207,7 @@ class ZenModel(ZenPreTrainedModel):
             raise ValueError("Exactly one of `input_ids` and `inputs_embeds` must be given.")
         if inputs_embeds is None:
             inputs_embeds = self.embeddings.word_embeddings(input_ids)
+        attention_mask = read_attention_mask(self.config, attention_mask, inputs_embeds)
         input_shape = inputs_embeds.shape[:2]
         if position_ids is None:
             if sequence_ids is None and input_shape[1] > self.config.max_position_embeddings:

@@ -100,6 +100,9 @@ class TestIBBert(EncoderConformance):
         IBBertForMultipleChoice,
     )
 
+    def with_finished_mask(self, inputs, mask):
+        return {**inputs, "attention_mask": mask, "sequence_ids": inputs["attention_mask"]}
+
     @torch.no_grad()
     def test_a_finished_mask_goes_through(self):
         """It does not say which neighbours are padding: `sequence_ids` do."""

@@ -226,6 +226,9 @@ class TestUniLM(UniLMCase, EncoderConformance):
         with pytest.raises(ValueError, match="`cache` that holds tokens"):
             model(ids, cache=cache)
 
+    def with_finished_mask(self, inputs, mask):
+        return {**{name: inputs[name] for name in ("input_ids", "token_type_ids")}, "attention_mask": mask}
+
     @torch.no_grad()
     def test_a_finished_mask_goes_through(self):
         """The public helper's mask is the one that the modes make."""

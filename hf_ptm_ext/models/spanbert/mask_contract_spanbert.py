@@ -1,0 +1,124 @@
+# Generated from models/canonical/mask_contract_canonical.py by scripts/sync_copies.py; change that file.
+"""What an attention mask may be, the same for every family:
+
+    (batch, keys)                    any type: a token is seen where the mask is not 0
+    (batch, queries, keys)           bool or int: a query sees a key where the mask is not 0
+    (batch, 1 or heads, queries, keys)   the same
+    either of the last two, float    added to the scores, as upstream does: 0 where a key is seen, -inf where it is not
+
+A dimension of one stands for all rows or queries. Upstream hands masks of four dimensions on as they are, so that its
+eager attention adds a 1 to what should be seen, and fused kernels refuse integers; here they mean what they say on
+every attention implementation. A query that would see nothing sees everything. Whatever else comes is an error.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def two_dimensional(mask: Any) -> bool:
+    """Whether a mask is one of tokens, `(batch, tokens)`, and no finished one."""
+    return torch.is_tensor(mask) and mask.dim() == 2
+
+
+def flex_mask(visible: Callable[..., torch.Tensor], states: torch.Tensor, keys: int) -> Any:
+    """The block mask of a function; upstream's builder cannot be traced into a compiled graph.
+
+    Args:
+        visible: function of (batch, head, query, key) indices.
+        states: `(batch, queries, hidden)`.
+        keys: number of keys.
+
+    Returns:
+        A `BlockMask`.
+    """
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    return create_block_mask(visible, states.shape[0], None, states.shape[1], keys, device=states.device)
+
+
+def read_attention_mask(
+    config: Any, mask: Any, states: torch.Tensor, keys: int | None = None, name: str = "attention_mask"
+) -> Any:
+    """Check a mask, and give it one of three forms.
+
+    Args:
+        config: decides the attention implementation, and has the number of heads.
+        mask: what a caller gave.
+        states: `(batch, queries, ...)` that attend.
+        keys: number of keys (default: of queries); -1 if a cache decides.
+        name: of the argument, for the message.
+
+    Returns:
+        `None`, a boolean mask of tokens `(batch, keys)`, or a finished mask: of four dimensions, boolean or additive,
+        or a `BlockMask`.
+
+    Raises:
+        TypeError: it is no tensor.
+        ValueError: its shape fits no text of this batch, or floats of 0 and 1 would be added to the scores.
+    """
+    flex = config._attn_implementation == "flex_attention"
+    if mask is None or (flex and hasattr(mask, "mask_mod")):
+        return mask
+    if not torch.is_tensor(mask):
+        raise TypeError(
+            f"`{name}` must be a tensor, or a `BlockMask` with attn_implementation='flex_attention', got "
+            f"{type(mask).__name__}."
+        )
+    if not torch.compiler.is_compiling():
+        _check_shape(config, mask, states, states.shape[1] if keys is None else keys, name)
+    if mask.dim() == 2:
+        return (mask != 0).expand(states.shape[0], -1)
+    if mask.dim() == 3:
+        mask = mask[:, None]
+    if not mask.is_floating_point():
+        return mask != 0
+    readable = not (torch.compiler.is_compiling() or torch.jit.is_tracing()) and type(mask) is torch.Tensor
+    if readable and mask.device.type == "cpu" and bool(((mask == 0) | (mask == 1)).all()) and mask.min() < mask.max():
+        raise ValueError(
+            f"`{name}` of {mask.dim()} dimensions and type {mask.dtype} is added to the scores, and this one has 1 "
+            "and 0 in it: pass `mask.bool()` if 1 stands for what is seen."
+        )
+    return mask
+
+
+def _check_shape(config: Any, mask: torch.Tensor, states: torch.Tensor, keys: int, name: str) -> None:
+    """Refuse shapes that fit no text of the batch."""
+    batch, queries = states.shape[:2]
+    heads = 1 if config._attn_implementation == "flex_attention" else getattr(config, "num_attention_heads", 1)
+    wanted = {2: [batch], 3: [batch, queries], 4: [batch, heads, queries]}.get(mask.dim())
+    good = wanted is not None and all(size in (1, want) for size, want in zip(mask.shape, wanted, strict=False))
+    if not good or mask.is_complex() or (mask.shape[-1] != keys and (keys >= 0 or mask.shape[-1] < queries)):
+        width = keys if keys >= 0 else "cached + queries"
+        raise ValueError(
+            f"`{name}` must be (batch, keys) = ({batch}, {width}), (batch, queries, keys) = ({batch}, {queries}, "
+            f"{width}) or (batch, 1, queries, keys), got {mask.dtype} of shape {tuple(mask.shape)}."
+        )
+
+
+def finished_mask(config: Any, states: torch.Tensor, mask: Any) -> Any:
+    """A finished mask in the form that the configured attention implementation takes.
+
+    Args:
+        config: decides the implementation.
+        states: `(batch, queries, hidden)`, for dtype.
+        mask: as `read_attention_mask` gives it, of four dimensions, or a `BlockMask`.
+
+    Returns:
+        A boolean mask (sdpa) or an additive one; a `BlockMask` as it is.
+    """
+    if not torch.is_tensor(mask):
+        return mask
+    dtype = states.dtype
+    lowest = torch.finfo(dtype).min
+    if mask.dtype == torch.bool:
+        mask = mask | ~mask.any(dim=-1, keepdim=True)
+        if config._attn_implementation == "sdpa":
+            return mask
+        mask = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, lowest)
+    mask = mask.to(dtype).clamp(min=lowest)
+    mask = mask.masked_fill(mask.amax(dim=-1, keepdim=True) == lowest, 0.0)
+    if config._attn_implementation == "flex_attention":  # its kernel looks entries up: no dimension is one for all
+        return mask.expand(len(states), 1, states.shape[1], -1)
+    return mask
