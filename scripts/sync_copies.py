@@ -71,6 +71,7 @@ COPIES = {
         "weighted_layers": "WeightedLayers",
     },
     "matcher": {"ernie_thu": "ErnieThu", "kbert": "KBert"},
+    "pickling": {"ernie_thu": "ErnieThu", "kbert": "KBert", "zen": "Zen"},
     "pretraining": {"kbert": "KBert", "nezha": "Nezha", "zen": "Zen"},
 }
 # For families with a block of their own, parts of a canonical file:

@@ -62,6 +62,10 @@ class WordVectors:
             raise TypeError(f"`vectors` must be WordVectors or gensim's KeyedVectors, got {type(vectors).__name__}.")
         return cls(vectors.index_to_key, vectors.vectors, max_words)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the neighbours found so far: what is pickled is the same before and after use."""
+        return {**self.__dict__, "_known": {}}
+
     def __contains__(self, word: object) -> bool:
         return word in self.index
 

@@ -22,6 +22,7 @@ from .call_ernie_thu import ProcessorCall, check_choice
 from .entity_vocab_ernie_thu import POLICIES, EntityVocabulary
 from .files_ernie_thu import check_tokenizer_config, path_inside
 from .linker_ernie_thu import DictionaryLinker
+from .pickling_ernie_thu import WorkedOut, leaving_the_backend
 
 logger = logging.get_logger(__name__)
 
@@ -106,6 +107,12 @@ class ErnieThuProcessor(ProcessorMixin):
         self.on_dropped_entity = on_dropped_entity
         self.markers = tuple(markers)
         self.entity_counts: Counter[str] = Counter()
+        # Which warnings were given changes in use, and is no part of what the processor is.
+        tokenizer.deprecation_warnings = WorkedOut(tokenizer.deprecation_warnings)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the counts: a copy begins to count anew."""
+        return {**self.__dict__, "entity_counts": Counter()}
 
     # ---- saving and loading ----
 
@@ -160,7 +167,13 @@ class ErnieThuProcessor(ProcessorMixin):
             logger.warning(
                 f"The linker {self.linker!r} is a function of yours and is not saved. Pass `linker` again to load."
             )
-        files = super().save_pretrained(str(save_directory), **({} if push_to_hub else kwargs))
+        mapped, named = "auto_map" in self.__dict__, self.tokenizer._processor_class
+        try:
+            files = super().save_pretrained(str(save_directory), **({} if push_to_hub else kwargs))
+        finally:  # what upstream notes for the files is no part of what the processor is
+            self.tokenizer._processor_class = named
+            if not mapped:
+                self.__dict__.pop("auto_map", None)
         if push_to_hub:
             repo_id = kwargs.pop("repo_id", folder.name)
             self.push_to_hub(repo_id, **kwargs)
@@ -252,6 +265,7 @@ class ErnieThuProcessor(ProcessorMixin):
 
     # ---- text to inputs ----
 
+    @leaving_the_backend
     def __call__(  # type: ignore[override]
         self,
         text: Any,

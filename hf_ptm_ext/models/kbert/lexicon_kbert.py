@@ -27,19 +27,6 @@ class LookupOptions:
     separator: str | None
 
 
-class WorkedOut(dict[Any, Any]):
-    """What follows from the rest of an object: it is not pickled, and has no part in a fingerprint of `datasets`.
-
-    Example:
-        >>> import pickle
-        >>> pickle.loads(pickle.dumps(WorkedOut({"table": 1})))
-        {}
-    """
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), ()
-
-
 class Lexicon:
     """Finds the subjects of a graph, and tags, in texts.
 

@@ -41,7 +41,7 @@ from .encoding_kbert import KBertEncoding
 from .explanation_kbert import sentence_tree
 from .files_kbert import tokenizer_files
 from .knowledge_graph_kbert import KNOWLEDGE_GRAPH_FILE, KnowledgeGraph
-from .lexicon_kbert import BranchStore, Lexicon, LookupOptions, WorkedOut, frozen_predicates
+from .lexicon_kbert import BranchStore, Lexicon, LookupOptions, frozen_predicates
 from .options_kbert import (
     GRANULARITIES,
     NO_LABEL,
@@ -54,6 +54,7 @@ from .options_kbert import (
     listed,
     load_graph,
 )
+from .pickling_kbert import WorkedOut, leaving_the_backend
 from .restoration_kbert import KBertRestoring
 from .sources_kbert import CharacterTable
 from .truncation_kbert import KNOWLEDGE_TRUNCATIONS
@@ -167,6 +168,7 @@ class KBertTokenizer(KBertRestoring, BertTokenizer):
         if reference == "ner":
             self._pad_token_type_id = 1
         self._caches = WorkedOut()
+        self.deprecation_warnings = WorkedOut()
         self.kg = load_graph(kg, knowledge_graph_file, knowledge_graph_sha256)
 
     @classmethod
@@ -222,7 +224,10 @@ class KBertTokenizer(KBertRestoring, BertTokenizer):
             The files.
         """
         self.init_kwargs["knowledge_graph_sha256"] = None if self.kg is None else self.kg.sha256
-        return super().save_pretrained(save_directory, *args, **kwargs)
+        try:
+            return super().save_pretrained(save_directory, *args, **kwargs)
+        finally:
+            del self.init_kwargs["knowledge_graph_sha256"]
 
     def _save_pretrained(
         self,
@@ -304,6 +309,7 @@ class KBertTokenizer(KBertRestoring, BertTokenizer):
         )
         return super().__call__(text, text_pair, *args, kbert_options=options, **kwargs)
 
+    @leaving_the_backend
     def _encode_plus(  # type: ignore[override]
         self,
         text: Any,

@@ -29,6 +29,7 @@ from .lexicon_zen import (
     proportional_limit,
     read_lexicon,
 )
+from .pickling_zen import WorkedOut, backend_as_it_was, leaving_the_backend
 
 NGRAM_INPUTS = ("ngram_ids", "ngram_positions", "ngram_lengths", "ngram_token_type_ids")
 LIMITS = ("fixed", "proportional")
@@ -115,7 +116,8 @@ class ZenTokenizer(BertTokenizer):
         for name, value in options.items():
             setattr(self, name, value)
         self.lexicon = _load_lexicon(ngrams, ngram_file, ngram_sha256)
-        self._index: NgramIndex | None = None
+        self._worked_out = WorkedOut()
+        self.deprecation_warnings = WorkedOut()
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
@@ -148,12 +150,8 @@ class ZenTokenizer(BertTokenizer):
         kwargs |= {name: path for name, (path,) in found.items()}
         return super()._from_pretrained(resolved_vocab_files, source, configuration, *args, **kwargs)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Everything but the index, which is made again where it is needed."""
-        return {**self.__dict__, "_index": None}
-
     def _add_tokens(self, new_tokens: Any, special_tokens: bool = False) -> int:
-        self._index = None  # n-grams are looked up as the tokens that the vocabulary made of them before
+        self._worked_out = WorkedOut()  # n-grams are looked up as the tokens that the vocabulary made of them before
         return super()._add_tokens(new_tokens, special_tokens)
 
     # ---- saving ----
@@ -170,7 +168,10 @@ class ZenTokenizer(BertTokenizer):
             The files.
         """
         self.init_kwargs["ngram_sha256"] = _sha256(lexicon_text(self.lexicon)) if self.lexicon else None
-        return super().save_pretrained(save_directory, *args, **kwargs)
+        try:
+            return super().save_pretrained(save_directory, *args, **kwargs)
+        finally:
+            del self.init_kwargs["ngram_sha256"]
 
     def _save_pretrained(
         self,
@@ -262,20 +263,20 @@ class ZenTokenizer(BertTokenizer):
     @property
     def index(self) -> NgramIndex:
         """The lexicon in token ids, made on first use."""
-        if self._index is None:
-            self._tokenizer.no_truncation()
-            self._tokenizer.no_padding()
-            self._tokenizer.encode_special_tokens = False
+        if "index" not in self._worked_out:
             texts = [ngram for ngram, _ in self.lexicon]
-            encodings = self._tokenizer.encode_batch(texts, add_special_tokens=False)
-            self._index = NgramIndex(encoding.ids for encoding in encodings)
-        return self._index
+            with backend_as_it_was(self):
+                self._tokenizer.no_truncation()
+                self._tokenizer.no_padding()
+                self._tokenizer.encode_special_tokens = False
+                encodings = self._tokenizer.encode_batch(texts, add_special_tokens=False)
+            self._worked_out["index"] = NgramIndex(encoding.ids for encoding in encodings)
+        return self._worked_out["index"]
 
     # ---- text to inputs ----
 
+    @leaving_the_backend
     def _encode_plus(self, *args: Any, **kwargs: Any) -> BatchEncoding:  # type: ignore[override]
-        index = self.index  # before the backend is set up for this call
-        del index
         return_tensors = kwargs.pop("return_tensors", None)
         result = super()._encode_plus(*args, **kwargs, return_tensors=None)
         found = [
