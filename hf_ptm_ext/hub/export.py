@@ -106,6 +106,7 @@ def finish_folder(folder: str | Path) -> list[str]:
     config = read_config(folder)
     family = config.get("model_type")
     if family in families():
+        remove_links(folder)
         # Without the file of a tokenizer or a processor nothing names its code, and saving the model again drops it.
         files = {"tokenization": "tokenizer_config.json", "processing": "processor_config.json"}
         for path in code_files(
@@ -120,6 +121,21 @@ def finish_folder(folder: str | Path) -> list[str]:
         with open(folder / "config.json", "w", encoding="utf-8", newline="\n") as file:
             file.write(json.dumps(config, indent=2, sort_keys=True) + "\n")
     return sorted(path.name for path in folder.glob("*.py"))
+
+
+def remove_links(folder: str | Path) -> None:
+    """Take away links where files are about to be written: what they lead to is another's, or the Hub's cache.
+
+    Args:
+        folder: of a checkpoint.
+    """
+    folder = Path(folder)
+    for path in (folder / "config.json", folder / "custom_generate", *folder.glob("*.py")):
+        if path.is_symlink():
+            path.unlink()
+    search = folder / "custom_generate" / "generate.py"
+    if search.is_symlink():
+        search.unlink()
 
 
 def read_config(folder: str | Path) -> dict[str, Any]:
@@ -151,4 +167,4 @@ def _check_family(family: str) -> None:
         raise ValueError(f"`family` must be one of {', '.join(families())}, got {family!r}.")
 
 
-__all__ = ["code_files", "families", "finish_folder", "full_auto_map", "read_config"]
+__all__ = ["code_files", "families", "finish_folder", "full_auto_map", "read_config", "remove_links"]

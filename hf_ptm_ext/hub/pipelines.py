@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 from ..files import read_json
+from .export import remove_links
 
 PIPELINES = Path(__file__).resolve().parents[1] / "pipelines"
 ENTRY = "pipeline_question_answering"
@@ -51,6 +52,7 @@ def add_question_answering_pipeline(folder: str | Path) -> list[str]:
     folder = Path(folder)
     config = read_json(folder / "config.json")
     files = pipeline_files()
+    remove_links(folder)
     for file in files:
         shutil.copyfile(file, folder / file.name)
     config["custom_pipelines"] = {

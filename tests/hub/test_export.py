@@ -5,6 +5,7 @@ import json
 import pytest
 
 from hf_ptm_ext.hub import check_target, code_files, families, finish_folder, full_auto_map, written_whole
+from hf_ptm_ext.hub.pipelines import add_question_answering_pipeline
 from hf_ptm_ext.registration import FAMILIES
 from tests.hub.checkpoints import tiny_model
 
@@ -37,6 +38,26 @@ def test_finishing_gives_what_saving_gives(tmp_path):
     assert finish_folder(tmp_path) == sorted(saved)
     assert {path.name: path.read_bytes() for path in tmp_path.glob("*.py")} == saved
     assert json.loads((tmp_path / "config.json").read_text(encoding="utf-8")) == config
+
+
+@pytest.mark.parametrize("model_type", ["unilm", "spanbert"])
+def test_nothing_is_written_through_a_link(tmp_path, model_type):
+    """Neither into another's files nor into the Hub's cache, of whose files a snapshot is made."""
+    outside, folder = tmp_path / "outside", tmp_path / "model"
+    outside.mkdir()
+    folder.mkdir()
+    (outside / "config.json").write_text(json.dumps({"model_type": model_type}), encoding="utf-8")
+    for path in code_files(model_type):
+        (outside / path.name).write_text("theirs", encoding="utf-8")
+        (folder / path.name).symlink_to(outside / path.name)
+    (folder / "config.json").symlink_to(outside / "config.json")
+    (folder / "custom_generate").symlink_to(outside)
+    before = {path.name: path.read_bytes() for path in outside.iterdir()}
+    assert finish_folder(folder) == [path.name for path in code_files(model_type)]
+    add_question_answering_pipeline(folder)
+    assert {path.name: path.read_bytes() for path in outside.iterdir()} == before
+    assert not any(path.is_symlink() for path in folder.iterdir())
+    assert json.loads((folder / "config.json").read_text(encoding="utf-8"))["auto_map"] == full_auto_map(model_type)
 
 
 def test_other_families_need_no_code(tmp_path):
