@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from hf_ptm_ext.trainers import last_complete_checkpoint
 from tests.cli.jobs import flags, read_metrics, run_process
 from tests.trainers.fixed_rows import one_update
 
@@ -48,3 +49,17 @@ def test_a_streaming_job_of_two_processes_resumes_exactly(tmp_path):
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "again")]
     assert weights[0] == weights[1]
     assert whole["eval_mlm_targets"] > 0, "one row, so one of the two processes evaluates none"
+
+
+@pytest.mark.slow
+def test_a_loss_that_is_nan_in_one_process_stops_both(tmp_path):
+    """Neither waits for the other for ever, both name the update, and the run resumes from a checkpoint of both."""
+    output = launch(29613, "-m", "tests.trainers.one_bad_process", str(tmp_path))
+    stopped = [line for line in output.splitlines() if "STOPPED" in line]
+    assert len(stopped) == 2
+    assert all("Update 3 of 4 is not finite" in line and "checkpoint-2" in line for line in stopped)
+    assert output.count("RESUMED") == 2
+    files = {path.name for path in (tmp_path / "checkpoint-4").iterdir()}
+    assert {"data_state_0.json", "data_state_1.json", "rng_state_1.pth", "checkpoint_manifest.json"} <= files
+    (tmp_path / "checkpoint-4" / "rng_state_1.pth").unlink()
+    assert last_complete_checkpoint(tmp_path).name == "checkpoint-2"
