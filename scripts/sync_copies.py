@@ -72,6 +72,7 @@ COPIES = {
     },
     "matcher": {"ernie_thu": "ErnieThu", "kbert": "KBert"},
     "pickling": {"ernie_thu": "ErnieThu", "kbert": "KBert", "zen": "Zen"},
+    "texts": {"ernie_thu": "ErnieThu", "kbert": "KBert", "zen": "Zen"},
     "pretraining": {"kbert": "KBert", "nezha": "Nezha", "zen": "Zen"},
 }
 # For families with a block of their own, parts of a canonical file:

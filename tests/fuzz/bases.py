@@ -1,7 +1,6 @@
 """The sound inputs that are damaged: tiny checkpoints of every family both ways, data in every form, recipes."""
 
 import json
-import struct
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -98,8 +97,11 @@ def write_data(base: Path) -> None:
     squad_data = [
         {"title": "t", "paragraphs": [{"context": one.pop("context"), "qas": [one]}]} for one in map(dict, squad)
     ]
-    spans = [{"tokens": text.split(), "head": {"id": "Q1", "name": "a", "pos": [0, 1]}, "relation": label,
-              "tail": {"id": "Q2", "name": "b", "pos": [4, 5]}} for text, label in zip(texts, labels, strict=True)]  # fmt: skip
+    head, tail = {"id": "Q1", "name": "a", "pos": [0, 1]}, {"id": "Q2", "name": "b", "pos": [4, 5]}
+    spans = [
+        {"tokens": text.split(), "head": head, "relation": label, "tail": tail}
+        for text, label in zip(texts, labels, strict=True)
+    ]
     types = [{"tokens": one["tokens"], "pos": [0, 1], "id": "Q1", "labels": [one["relation"]]} for one in spans]
     pairs = [{"source": text, "target": " ".join(text.split()[:3])} for text in texts]
     lines = {
@@ -150,8 +152,6 @@ def write_data(base: Path) -> None:
         write_lines(base / name, rows_of)
     for name, content in (("texts", rows), ("corpus", lines["corpus.jsonl"])):
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(content), base / f"{name}.parquet")
-    words = [word.encode() + b" " + struct.pack("<3f", index, 1.0, -1.0) for index, word in enumerate(WORDS)]
-    (base / "vectors.bin").write_bytes(f"{len(WORDS)} 3\n".encode() + b"\n".join(words) + b"\n")
     instances = [{"input_ids": [2, 5, 6, 3], "labels": [-100, 5, -100, -100], "entity_ids": [0, 1, 0, 0]}] * 3
     write_instances(instances, base / "instances", 8)
     document = [EntitySentence([7, 8, 9], [1, 1, 0]), EntitySentence([7, 6], [0, 2])]

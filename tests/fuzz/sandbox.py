@@ -27,7 +27,7 @@ from .damage import CANARY, SECRET
 
 SECONDS, MEGABYTES = 20, 2048
 ALLOWED = (ValueError, TypeError, OSError, ImportError)
-HINT = re.compile(r"`|--\w|line \d|no such file|usage", re.IGNORECASE)
+HINT = re.compile(r"`|--\w|line \d|no such file|argument", re.IGNORECASE)
 OUT = "out"
 
 
@@ -104,7 +104,11 @@ def _be_the_child(folder: Path, work: Callable[[], Any], writing: int) -> None:
         except SystemExit as error:
             found["result"] = {"code": error.code}
         except BaseException as error:
-            found["error"] = {"type": type(error).__name__, "allowed": isinstance(error, ALLOWED), "message": str(error)}
+            found["error"] = {
+                "type": type(error).__name__,
+                "allowed": isinstance(error, ALLOWED),
+                "message": str(error),
+            }
             found["trace"] = traceback.format_exc()[-1500:]
         found["modules"] = [name for name in sys.modules if name not in known and "transformers_modules" not in name]
         sys.stdout.flush()
@@ -121,7 +125,9 @@ def _address_space() -> int:
 # ---- what may not be ----
 
 
-def problems(found: Mapping[str, Any], verdict: str, folder: Path, before: Mapping[str, Any], is_command: bool) -> list[str]:
+def problems(
+    found: Mapping[str, Any], verdict: str, folder: Path, before: Mapping[str, Any], is_command: bool
+) -> list[str]:
     """What is wrong with what came out."""
     told = list(_of_the_process(found, folder))
     if told and told[0].startswith(("hang", "died")):
@@ -153,7 +159,9 @@ def _of_the_process(found: Mapping[str, Any], folder: Path) -> Iterator[str]:
     if any(folder.rglob(CANARY)):
         yield "code was run: there is a canary"
     said = "".join(found["said"].values())
-    if SECRET in said or any(SECRET.encode() in path.read_bytes() for path in folder.rglob("*") if path.is_file() and not path.is_symlink()):
+    if SECRET in said or any(
+        SECRET.encode() in path.read_bytes() for path in folder.rglob("*") if path.is_file() and not path.is_symlink()
+    ):
         yield "secret: in the output or in a file"
     if any((folder / ".tmp").glob("*")):
         yield f"leftover: {sorted(path.name for path in (folder / '.tmp').glob('*'))} among the temporary files"
@@ -194,21 +202,24 @@ def check_output(folder: Path) -> list[str]:
     """What is wrong with the files of a successful job: numbers that are none, weights that are not whole."""
     wrong = []
     for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
-        if path.suffix == ".safetensors":
-            wrong += [f"not finite: {path.name}: {name}" for name in not_finite(_arrays(path))[:3]]
-        elif path.suffix in (".json", ".jsonl"):
-            lines = path.read_text(encoding="utf-8").split("\n") if path.suffix == ".jsonl" else [path.read_text("utf-8")]
-            with contextlib.suppress(StopIteration):
-                for line in filter(None, lines):
-                    json.loads(line, parse_constant=lambda name: wrong.append(f"not finite: {name} in {path.name}"))
-        elif path.suffix in (".pt", ".bin"):
-            tensors = torch.load(path, weights_only=True)
+        if path.suffix in (".safetensors", ".pt", ".bin"):
+            tensors = load_file(path) if path.suffix == ".safetensors" else torch.load(path, weights_only=True)
             wrong += [f"not finite: {path.name}: {name}" for name in not_finite(tensors)[:3]]
-    return wrong + (_incomplete(folder) if (folder / "config.json").is_file() and list(folder.glob("*.safetensors")) else [])
+        elif path.suffix in (".json", ".jsonl"):
+            text = path.read_text(encoding="utf-8")
+            for part in filter(None, text.split("\n") if path.suffix == ".jsonl" else [text]):
+                if not all(map(math.isfinite, _floats(json.loads(part)))):
+                    wrong.append(f"not finite: a number in {path.name}")
+    if (folder / "config.json").is_file() and list(folder.glob("*.safetensors")):
+        wrong += _incomplete(folder)
+    return wrong
 
 
-def _arrays(path: Path) -> dict[str, torch.Tensor]:
-    return load_file(path)
+def _floats(value: Any) -> Iterator[float]:
+    if isinstance(value, float):
+        yield value
+    for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _floats(one)
 
 
 def _incomplete(folder: Path) -> list[str]:
@@ -226,7 +237,11 @@ def _incomplete(folder: Path) -> list[str]:
         if info["missing_keys"] or info["mismatched_keys"]:
             return [f"incomplete: {sorted(info['missing_keys'])[:3]} {sorted(info['mismatched_keys'])[:3]}"]
         states.append(model.state_dict())
-    return [] if all(torch.equal(states[0][key], states[1][key]) for key in states[0]) else ["incomplete: two loads differ"]
+    return (
+        []
+        if all(torch.equal(states[0][key], states[1][key]) for key in states[0])
+        else ["incomplete: two loads differ"]
+    )
 
 
 def check_value(value: Any, wrong: list[str] | None = None, depth: int = 0) -> list[str]:

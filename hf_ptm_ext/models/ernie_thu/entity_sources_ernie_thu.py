@@ -11,12 +11,15 @@ import json
 import os
 import warnings
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+
+from .entity_vocab_ernie_thu import MOST_DIGITS
+from .texts_ernie_thu import text_lines
 
 _LINES = 8192
 
@@ -41,8 +44,7 @@ def read_vectors(path: str | os.PathLike[str], num_rows: int) -> np.ndarray:
         raise FileNotFoundError(f"There is no file of entity vectors {path}.")
     kind = path.suffix.lower()
     if kind in (".vec", ".txt"):
-        with open(path, encoding="utf-8") as file:
-            vectors = _parse_lines(file, num_rows, path)
+        vectors = _parse_lines(text_lines(path), num_rows, path)
     elif kind == ".bin":
         flat = np.fromfile(path, dtype="<f4")
         if not num_rows or not len(flat) or len(flat) % num_rows:
@@ -51,7 +53,7 @@ def read_vectors(path: str | os.PathLike[str], num_rows: int) -> np.ndarray:
     elif kind == ".npy":
         vectors = np.load(path, mmap_mode="r", allow_pickle=False)
     elif kind == ".json":
-        vectors = np.array(_openke_entities(json.loads(path.read_text(encoding="utf-8")), path), dtype=np.float32)
+        vectors = np.array(_openke_entities(_json_of(path), path), dtype=np.float32)
     elif kind in (".ckpt", ".pt", ".pth"):
         state = torch.load(path, map_location="cpu", weights_only=True)
         vectors = _openke_entities(state, path).float().numpy()
@@ -60,6 +62,13 @@ def read_vectors(path: str | os.PathLike[str], num_rows: int) -> np.ndarray:
     if vectors.ndim != 2 or len(vectors) != num_rows:
         raise ValueError(f"{path} must hold {num_rows} vectors, got an array of shape {vectors.shape}.")
     return vectors
+
+
+def _json_of(path: Path) -> Any:
+    try:
+        return json.loads("\n".join(text_lines(path)))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{path} must be JSON: {error}.") from error
 
 
 def _openke_entities(state: Any, path: Path) -> Any:
@@ -110,7 +119,10 @@ def _parse_block(block: list[str], dim: int, first: int, path: Path) -> np.ndarr
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
-            return np.fromstring(" ".join(block), dtype=np.float32, sep=" ").reshape(len(block), dim)
+            found = np.fromstring(" ".join(block), dtype=np.float32, sep=" ").reshape(len(block), dim)
+            if not np.isfinite(found).all():
+                raise ValueError("NaN or infinity")
+            return found
         except (DeprecationWarning, ValueError) as error:
             bad = next((offset for offset, line in enumerate(block) if not _are_numbers(line)), 0)
             raise ValueError(
@@ -120,10 +132,9 @@ def _parse_block(block: list[str], dim: int, first: int, path: Path) -> np.ndarr
 
 def _are_numbers(line: str) -> bool:
     try:
-        [float(field) for field in line.split()]
+        return bool(np.isfinite(np.array(line.split(), dtype=np.float32)).all())
     except ValueError:
         return False
-    return True
 
 
 def read_word2vec(path: str | os.PathLike[str]) -> tuple[list[str], np.ndarray]:
@@ -141,34 +152,28 @@ def read_word2vec(path: str | os.PathLike[str]) -> tuple[list[str], np.ndarray]:
     path = Path(path)
     names: list[str] = []
     parts: list[np.ndarray] = []
-    with open(path, encoding="utf-8") as file:
-        opening = file.readline()
-        fields = opening.split()
-        header = len(fields) == 2 and all(field.isdecimal() for field in fields)
-        dim = int(fields[1]) if header else len(fields) - 1
-        if dim < 1:
-            raise ValueError(f"{path} must have `name v1 v2 ...` in each line, got {opening.strip()[:60]!r}.")
-        rest = file if header else _chain(opening, file)
-        for first, block in _blocks(rest, 2 if header else 1):
-            numbers = []
-            for offset, line in enumerate(block):
-                pieces = line.rstrip().rsplit(None, dim)
-                if len(pieces) != dim + 1:
-                    raise ValueError(
-                        f"{path}, line {first + offset}, must be a name and {dim} numbers, got "
-                        f"{len(line.split())} fields. The file is cut off or damaged; get it again."
-                    )
-                names.append(pieces[0])
-                numbers.append(" ".join(pieces[1:]))
-            parts.append(_parse_block(numbers, dim, first, path))
+    lines = text_lines(path)
+    opening = next(lines, "")
+    fields = opening.split()
+    header = len(fields) == 2 and all(field.isdecimal() and len(field) <= MOST_DIGITS for field in fields)
+    dim = int(fields[1]) if header else len(fields) - 1
+    if dim < 1:
+        raise ValueError(f"{path} must have `name v1 v2 ...` in each line, got {opening.strip()[:60]!r}.")
+    for first, block in _blocks(lines if header else chain([opening], lines), 2 if header else 1):
+        numbers = []
+        for offset, line in enumerate(block):
+            pieces = line.rstrip().rsplit(None, dim)
+            if len(pieces) != dim + 1:
+                raise ValueError(
+                    f"{path}, line {first + offset}, must be a name and {dim} numbers, got "
+                    f"{len(line.split())} fields. The file is cut off or damaged; get it again."
+                )
+            names.append(pieces[0])
+            numbers.append(" ".join(pieces[1:]))
+        parts.append(_parse_block(numbers, dim, first, path))
     if header and len(names) != int(fields[0]):
         raise ValueError(f"{path} says {fields[0]} vectors and has {len(names)}. The file is cut off; get it again.")
     return names, np.concatenate(parts) if parts else np.zeros((0, dim), dtype=np.float32)
-
-
-def _chain(first: str, rest: Iterable[str]) -> Iterator[str]:
-    yield first
-    yield from rest
 
 
 def read_titles(path: str | os.PathLike[str]) -> list[tuple[str, str]]:
@@ -184,14 +189,13 @@ def read_titles(path: str | os.PathLike[str]) -> list[tuple[str, str]]:
         ValueError: a line is not of this form.
     """
     pairs = []
-    with open(path, encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            fields = line.rstrip("\n").rsplit("\t", 1)
-            if not line.strip():
-                continue
-            if len(fields) != 2:
-                raise ValueError(
-                    f"{path}, line {number}, must be a title, a tab and an id, got {line.strip()[:60]!r}."
-                )
-            pairs.append((fields[0], fields[1].strip()))
+    for number, line in enumerate(text_lines(path), start=1):
+        fields = line.rsplit("\t", 1)
+        if not line.strip():
+            continue
+        if len(fields) != 2:
+            raise ValueError(f"{path}, line {number}, must be a title, a tab and an id, got {line.strip()[:60]!r}.")
+        pairs.append((fields[0], fields[1].strip()))
+    if not pairs:
+        raise ValueError(f"{path} must have at least one title, got none.")
     return pairs

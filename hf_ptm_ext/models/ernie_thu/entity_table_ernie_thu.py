@@ -139,7 +139,7 @@ class EntityTable:
         return cls.from_openke(
             folder / "entity2id.txt",
             folder / "entity2vec.vec",
-            titles=read_titles(titles) if titles.is_file() else None,
+            titles=read_titles(titles) if os.path.lexists(titles) else None,
             dtype=dtype,
         )
 

@@ -18,12 +18,14 @@ import numpy as np
 from transformers.utils import logging
 
 from .storage_ernie_thu import FileStamp, read_arrays, reopen, write_arrays
+from .texts_ernie_thu import text_lines
 
 logger = logging.get_logger(__name__)
 
 VOCABULARY_FORMAT = "entity_vocabulary"
 TABLE_FORMAT = "entity_table"
 POLICIES = ("ignore", "warn", "error")
+MOST_DIGITS = 12  # of a number of entities, or of one
 _NUMBERED = re.compile(r"([^0-9]*)(0|[1-9][0-9]{0,17})", re.ASCII)
 
 ExternalId = str | int
@@ -531,18 +533,18 @@ def read_entity2id(path: str | os.PathLike[str]) -> tuple[list[str], np.ndarray]
     """
     ids: list[str] = []
     indices: list[int] = []
-    with open(path, encoding="utf-8") as file:
-        first = file.readline().strip()
-        if not first.isdecimal():
-            raise ValueError(f"{path} must begin with the number of entities, got {first[:40]!r}.")
-        for number, line in enumerate(file, start=2):
-            fields = line.rsplit(None, 1)
-            if not fields:
-                continue
-            if len(fields) != 2 or not fields[1].isdecimal():
-                raise ValueError(f"{path}, line {number}, must be an id and its index, got {line.strip()[:60]!r}.")
-            ids.append(fields[0].strip())
-            indices.append(int(fields[1]))
+    lines = text_lines(path)
+    first = next(lines, "").strip()
+    if not first.isdecimal() or len(first) > MOST_DIGITS:
+        raise ValueError(f"{path} must begin with the number of entities, got {first[:40]!r}.")
+    for number, line in enumerate(lines, start=2):
+        fields = line.rsplit(None, 1)
+        if not fields:
+            continue
+        if len(fields) != 2 or not fields[1].isdecimal() or len(fields[1]) > MOST_DIGITS:
+            raise ValueError(f"{path}, line {number}, must be an id and its index, got {line.strip()[:60]!r}.")
+        ids.append(fields[0].strip())
+        indices.append(int(fields[1]))
     if len(ids) != int(first):
         raise ValueError(f"{path} says {first} entities and has {len(ids)}. The file is cut off; get it again.")
     return ids, np.array(indices, dtype=np.int64)

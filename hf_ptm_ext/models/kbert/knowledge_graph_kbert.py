@@ -411,6 +411,8 @@ def _parts_of(data: bytes) -> tuple[list[str], np.ndarray, np.ndarray, np.ndarra
     """Texts and arrays of a file, checked so that nothing in it can point outside."""
     arrays = load(data)
     blob, offsets, subjects, starts, predicates, objects = (arrays[name] for name in _ARRAYS)
+    if wrong := [name for name in _ARRAYS if arrays[name].ndim != 1 or arrays[name].dtype.kind not in "iu"]:
+        raise ValueError(f"`{wrong[0]}` is no list of whole numbers")
     texts = _decode(blob, offsets)
     for numbers in (subjects, predicates, objects):
         if numbers.ndim != 1 or (len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(texts)):

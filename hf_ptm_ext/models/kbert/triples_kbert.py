@@ -11,16 +11,17 @@ the triple before a malformed line; this one skips the line, or raises.
 """
 
 import csv
-import gzip
 import json
 import os
-import zlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformers.utils import logging
+
+from .texts_kbert import text_lines
 
 logger = logging.get_logger(__name__)
 
@@ -30,6 +31,7 @@ _FIELDS = ("subject", "predicate", "object")
 _HEADERS = (_FIELDS, ("head", "relation", "tail"), ("s", "p", "o"), ("h", "r", "t"))
 _MARKS = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars", " ": "blanks"}
 _SHOWN = 5
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # which no file can hold
 
 
 class Triple(NamedTuple):
@@ -112,10 +114,7 @@ def read_triples(path: str | os.PathLike[str], on_malformed: str = "warn") -> tu
         raise ValueError(f"`on_malformed` must be one of {', '.join(POLICIES)}, got {on_malformed!r}.")
     path = Path(path)
     parse = parser_of(path)
-    text = decoded(path)
-    lines = text.split("\n")
-    if lines and not lines[-1]:
-        lines.pop()
+    lines = list(text_lines(path, "triple file"))
     triples: list[Triple] = []
     malformed: list[tuple[int, str]] = []
     empty = 0
@@ -161,39 +160,6 @@ def _advice(form: str, line: str) -> str:
     return ""
 
 
-def decoded(path: Path) -> str:
-    """Read a text file in UTF-8, with or without byte-order mark, packed or not.
-
-    Args:
-        path: the file.
-
-    Returns:
-        Its text.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is not UTF-8, the message has the number of the line; or `.gz` is not what it is.
-    """
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no triple file {path}.")
-    data = path.read_bytes()
-    if path.suffix == ".gz":
-        try:
-            data = gzip.decompress(data)
-        except (OSError, EOFError, zlib.error) as error:
-            raise ValueError(
-                f"{path} must be packed by gzip, as its name says, got: {error}. Download it again, or rename it."
-            ) from error
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise ValueError(
-            f"{path} must be in UTF-8, got byte {data[error.start]:#04x} in line {line}. Save it as UTF-8; of a "
-            "Chinese file the encoding may be GB18030: `iconv -f gb18030 -t utf-8`."
-        ) from error
-
-
 class _MalformedLineError(ValueError):
     """What is wrong with a line."""
 
@@ -204,6 +170,8 @@ def _checked(fields: Sequence[Any]) -> Triple:
     for name, value in zip(_FIELDS, fields, strict=True):
         if not isinstance(value, str):
             raise _MalformedLineError(f"{name} {value!r} is not text")
+        if _HALF_CHARACTER.search(value):
+            raise _MalformedLineError(f"{name} has half a character, {value!r:.40}")
     triple = Triple(*(value.strip() for value in fields))
     if not triple.subject or not triple.object:
         raise _MalformedLineError(f"no {'object' if triple.subject else 'subject'}")
@@ -226,6 +194,10 @@ def _parse_json(line: str) -> list[Triple]:
         value = json.loads(line)
     except json.JSONDecodeError as error:
         raise _MalformedLineError(f"no JSON ({error.msg})") from error
+    except RecursionError as error:
+        raise _MalformedLineError("no JSON (nested too deeply)") from error
+    except ValueError as error:
+        raise _MalformedLineError("no JSON (a number of too many digits)") from error
     if isinstance(value, dict):
         missing = [name for name in ("subject", "object") if name not in value]
         if missing:

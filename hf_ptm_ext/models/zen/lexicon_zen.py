@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from .texts_zen import text_lines
+
 LEXICON_FILE = "ngram.txt"
 SHORTEST, LONGEST = 2, 7
 
@@ -37,13 +39,8 @@ def read_lexicon(path: str | Path) -> list[tuple[str, str]]:
         ValueError: it is not UTF-8, has no line, or has one that is not `n-gram,frequency`; the message names the
             line. None is skipped, since that would move all ids behind it.
     """
-    try:
-        with open(path, encoding="utf-8", newline="\n") as file:
-            lines = [line.rstrip("\r\n") for line in file]
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} must be UTF-8 text: {error}.") from error
     entries = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(text_lines(path, "lexicon"), 1):
         ngram, comma, frequency = line.rpartition(",")
         if not comma or not ngram.strip():
             raise ValueError(f"{path}, line {number}: expected `n-gram,frequency`, got {line!r}.")
