@@ -147,34 +147,33 @@ def test_weights_that_the_last_update_ruined_are_told_without_any_checkpoint(tmp
         trainer.train()
 
 
-class HalfPrecision:
-    """The scaler's part that the Trainer asks."""
-
-    def __init__(self, scale):
-        self.scale = scale
-
-    def is_enabled(self):
-        return True
-
-    def get_scale(self):
-        return self.scale
+def in_half_precision(monkeypatch, trainer, scale):
+    """The real scaler of gradients, on the CPU, where accelerate would not make one."""
+    accelerator = trainer.accelerator
+    monkeypatch.setattr(accelerator, "native_amp", True)
+    monkeypatch.setattr(accelerator.state, "_mixed_precision", "fp16")
+    accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+    return trainer
 
 
-def test_an_overflow_of_half_precisions_scale_is_the_scalers_own_business(tmp_path):
-    trainer = BUILDERS["plain"](tmp_path)
-    trainer._micro_batches = [(torch.tensor(1.0), {"input_ids": (4, 14)})]
-    for parameter in trainer.model.parameters():
-        parameter.grad = torch.full_like(parameter, float("inf"))
-    trainer.accelerator.scaler = HalfPrecision(2.0**16)
-    assert not trainer._get_grad_norm(trainer.model).isfinite()
-    trainer._micro_batches = [(torch.tensor(1.0), {"input_ids": (4, 14)})]
-    trainer.accelerator.scaler = HalfPrecision(0.5)
-    with pytest.raises(NotFinite, match="the gradient's norm is nan"):
-        trainer._get_grad_norm(trainer.model)
-    trainer._micro_batches = [(torch.tensor(float("inf")), {"input_ids": (4, 14)})]
-    trainer.accelerator.scaler = HalfPrecision(2.0**16)
-    with pytest.raises(NotFinite, match="the loss is inf"):
-        trainer._get_grad_norm(trainer.model)
+@pytest.mark.parametrize("max_grad_norm", [0.0, 1.0])
+def test_an_overflow_of_half_precisions_scale_is_the_scalers_own_business(tmp_path, monkeypatch, max_grad_norm):
+    """As in the first updates of every such run: the update is left out and the scale halved."""
+    trainer = in_half_precision(monkeypatch, BUILDERS["plain"](tmp_path, max_grad_norm=max_grad_norm), 2.0**127)
+    trainer.train()
+    assert trainer.state.global_step == 4
+    assert trainer.accelerator.scaler.get_scale() == 2.0**123
+    assert trainer.skipped_updates == 0
+
+
+@pytest.mark.parametrize(("scale", "spoilt"), [(1.0, "the gradient"), (2.0**16, "the loss is nan")])
+def test_what_no_scale_mends_stops_half_precision_too(tmp_path, monkeypatch, scale, spoilt):
+    callbacks = [Spoil(2, float("inf"))] if spoilt == "the gradient" else []
+    trainer = in_half_precision(monkeypatch, BUILDERS["plain"](tmp_path, callbacks=callbacks), scale)
+    if not callbacks:
+        spoil_loss(trainer, 5)
+    with pytest.raises(NotFinite, match=f"Update 3 of 4 is not finite: {spoilt}"):
+        trainer.train()
 
 
 # ---- dead workers ----
