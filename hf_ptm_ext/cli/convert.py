@@ -369,7 +369,8 @@ def _read_tokenizer(path: Path) -> dict[str, int]:
 
     content = read_json(path, strict=True)
     model = content.get("model")
-    kind = model.get("type") if isinstance(model, dict) else model
+    model = model if isinstance(model, dict) else {}
+    kind = model.get("type")
     if kind != "WordPiece":
         raise ValueError(
             f"{path} must hold a WordPiece tokenizer, as BERT's; its model is {kind!r}. Name the right "
@@ -393,8 +394,9 @@ def _lowercases(path: Path) -> bool:
     from ..files import read_json
 
     normalizer = read_json(path).get("normalizer")
-    steps = normalizer.get("normalizers") or [normalizer] if isinstance(normalizer, dict) else []
-    steps = [step for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
+    steps = normalizer.get("normalizers") or [normalizer] if isinstance(normalizer, dict) else normalizer or []
+    if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
+        raise ValueError(f"{path} must have a `normalizer` with a list of steps, or none.")
     return any(step.get("lowercase") or step.get("type") == "Lowercase" for step in steps)
 
 

@@ -69,6 +69,7 @@ def _from_library(checkpoint: Any, arguments: argparse.Namespace) -> int:
     from safetensors.torch import save_file
 
     from ..conversion import adapter_library
+    from ..conversion.files import name_some
     from ..conversion.layout import unshared
     from ..files import read_json
     from ..hub.adapter_card import write_adapter_card
@@ -81,7 +82,7 @@ def _from_library(checkpoint: Any, arguments: argparse.Namespace) -> int:
     names = adapter_library.adapter_names(checkpoint.tensors)
     name = original.get("name") if original.get("name") in names else None
     tensors = adapter_library.convert_state_dict(checkpoint.tensors, config, name)
-    adapter_library.check_adapter(tensors, config, original.get("hidden_size"))
+    adapter_library.check_adapter(tensors, config, original.get("hidden_size"), name or names[0])
     with written_whole(arguments.target, arguments.overwrite) as folder:
         config.save_pretrained(str(folder))
         save_file(unshared(tensors), folder / OUR_WEIGHTS)
@@ -96,6 +97,11 @@ def _from_library(checkpoint: Any, arguments: argparse.Namespace) -> int:
         )
         written = sorted(path.name for path in folder.iterdir())
     _report(checkpoint, tensors, config, arguments, written)
+    beside = sorted(
+        key for key in checkpoint.tensors if not adapter_library.adapter_names({key: checkpoint.tensors[key]})
+    )
+    if beside:
+        print(f"{'dropped':<12} {name_some(beside)}: weights beside the adapter")
     head = arguments.source / "pytorch_model_head.bin"
     if head.is_file():
         print(

@@ -329,13 +329,19 @@ def revert_state_dict(
     return reverted
 
 
-def check_adapter(ours: Mapping[str, torch.Tensor], config: BottleneckConfig, hidden_size: int | None = None) -> None:
+def check_adapter(
+    ours: Mapping[str, torch.Tensor],
+    config: BottleneckConfig,
+    hidden_size: int | None = None,
+    adapter_name: str | None = None,
+) -> None:
     """Compare an adapter, under the names of PEFT's files, with its options: every part, every shape, every layer.
 
     Args:
         ours: what `adapter_model.safetensors` holds.
         config: of the adapter.
         hidden_size: width of the model's states, where it is known (default: that of the up-projections).
+        adapter_name: its name in the library, for messages with the library's names (default: PEFT's names).
 
     Raises:
         ValueError: parts or layers are missing, or have other sizes; they are named.
@@ -345,6 +351,13 @@ def check_adapter(ours: Mapping[str, torch.Tensor], config: BottleneckConfig, hi
     for key, value in ours.items():
         place, _, part = key.partition(mark)
         places.setdefault(place, {})[part] = tuple(value.shape)
+
+    def shown(place: str, part: str) -> str:
+        library = _library_place(place.removeprefix(PEFT_PREFIX), config)
+        if adapter_name is None or library is None:
+            return f"{place}{mark}{part}"
+        return f"{library}.{adapter_name}.{_library_parts(part, config.ln_before)[0]}"
+
     lacking, wrong = [], []
     stacks: dict[str, dict[str, set[int]]] = {}
     for place, parts in places.items():
@@ -353,21 +366,23 @@ def check_adapter(ours: Mapping[str, torch.Tensor], config: BottleneckConfig, hi
         if number:
             kinds = stacks.setdefault(place[: number.start()], {})
             kinds.setdefault(place[number.end() :], set()).add(layer)
-        width = hidden_size or (parts.get("up.weight") or (0,))[0]
-        for part, shape in _shapes(config, width, layer).items():
-            if part not in parts:
-                lacking.append(f"{place}{mark}{part}")
-            elif parts[part] != shape:
-                wrong.append(f"{place}{mark}{part} {parts[part]} instead of {shape}")
-        wrong += [f"{place}{mark}{part}" for part in parts if part not in _shapes(config, width, layer)]
+        width = hidden_size or (parts.get("up.weight") or (1,))[0]
+        wanted = _shapes(config, width, layer)
+        lacking += [shown(place, part) for part in wanted if part not in parts]
+        for part, shape in parts.items():
+            if wanted.get(part, shape) != shape:
+                wrong.append(f"{shown(place, part)} {shape} instead of {wanted[part]}")
+            elif part not in wanted:
+                wrong.append(shown(place, part))
     for stack, kinds in stacks.items():
         layers = set().union(*kinds.values())
         between = (number for number in range(max(layers)) if number not in layers and number not in config.leave_out)
         if len(stacks) == 1 or not config.leave_out:  # a decoder's layers are counted on from the encoder's
             lacking += [f"{stack}.{layer}.*" for layer in itertools.islice(between, 8)]
-        lacking += [f"{stack}.{layer}.{kind}" for kind, numbers in kinds.items() for layer in sorted(layers - numbers)]
+        for kind, numbers in kinds.items():
+            lacking += [shown(f"{stack}.{layer}.{kind}", "down.weight") for layer in sorted(layers - numbers)]
         if _method(config) == HOULSBY and len(kinds) < 2:
-            lacking.append(f"{stack}.* behind {'attention' if 'attention' not in ''.join(kinds) else 'the output'}")
+            lacking.append(f"{stack}.* at the second of two places in each layer")
     if not places or lacking:
         raise ValueError(f"The adapter lacks weights: {name_some(lacking) or 'there are none'}. It must be complete.")
     if wrong:

@@ -293,6 +293,7 @@ def revert_state_dict(ours: Mapping[str, torch.Tensor], config: MassConfig) -> T
     named = {
         name if name.startswith(("model.", "lm_head.")) else f"model.{name}": value for name, value in ours.items()
     }
+    check_weights(named)
     _join_tables(named, config, written=True)
     LAYOUT.check_ours(named, config)
     base = {name.removeprefix("model."): value for name, value in named.items()}

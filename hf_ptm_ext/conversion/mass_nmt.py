@@ -17,7 +17,7 @@ from ..files import read_json
 from ..models.mass_nmt.configuration_mass_nmt import MassNmtConfig
 from .files import name_some
 from .layout import Layout, by_our_names, check_weights, layer_numbers, size_of
-from .options import check_options, made_config
+from .options import check_options, made_config, read_fields
 from .report import Conversion
 from .xlm_vocabulary import original_word, read_codes, read_dictionary, tokenizer_files
 
@@ -120,7 +120,8 @@ def convert_config(original: Mapping[str, Any]) -> MassNmtConfig:
         raise ValueError(f"`params` must have the sizes of the model; it lacks {name_some(absent)}.")
     if original.get("asm"):
         raise ValueError("`asm` must be False: the adaptive softmax of XLM has no counterpart here.")
-    fields = {ours: original[name] for name, ours in FIELDS.items() if original.get(name) is not None}
+    found = read_fields(original, tuple(FIELDS), ())
+    fields = {FIELDS[name]: value for name, value in found.items()}
     fields["encoder_attention_heads"] = fields["decoder_attention_heads"] = original["n_heads"]
     fields["encoder_ffn_dim"] = fields["decoder_ffn_dim"] = original.get("ffn_dim") or 4 * original["emb_dim"]
     fields["activation_function"] = "gelu" if original.get("gelu_activation", True) else "relu"
@@ -268,7 +269,10 @@ def revert_checkpoint(
                 f"{getattr(config, second)}."
             )
     if "lm_head.bias" not in ours:
-        raise ValueError("`source` must hold a MassNmtForConditionalGeneration: the original has a vocabulary head.")
+        raise ValueError(
+            "`source` must hold a MassNmtForConditionalGeneration, and lacks `lm_head.bias`: the original has a "
+            "vocabulary head."
+        )
     if config.activation_function not in ("gelu", "relu"):
         raise ValueError(
             f"`activation_function` must be gelu or relu in the original, got {config.activation_function!r}."

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
+from transformers.activations import ACT2FN
+
 from .files import name_some
 
 Config = TypeVar("Config")
@@ -68,7 +70,8 @@ FLAGS = _each(
     "original_ln_after ln_before ln_after"
 )
 WORDS = _each(
-    "model_type model_name arch hidden_act activation_fn activation_function attention_setting non_linearity"
+    "model_type model_name base_model_name_or_path arch hidden_act activation_fn activation_function "
+    "attention_setting non_linearity"
 )
 LISTS = _each("layer_types fusion_layer_types adapter_list adapters architectures leave_out")
 TABLES = _each("lang2id id2lang id2label label2id")
@@ -102,6 +105,9 @@ def made_config(config_class: type[Config], fields: Mapping[str, Any], title: st
         if isinstance(error, ValueError) and "\n" not in str(error):
             raise
         raise ValueError(f"The options are none of a {title} model: {' '.join(str(error).split())}") from error
+    act = getattr(config, "hidden_act", None)
+    if isinstance(act, str) and act not in ACT2FN:
+        raise ValueError(f"`hidden_act` must be one of {', '.join(sorted(ACT2FN))}, got {act!r}.")
     for heads, width in HEADS:
         number, size = getattr(config, heads, None), getattr(config, width, None)
         if number and size and size % number and not hasattr(config, "intra_bottleneck_size"):
@@ -131,7 +137,8 @@ def read_fields(original: Mapping[str, Any], fields: tuple[str, ...], sizes: tup
             f"The original config must give the sizes of the model; {name_some(missing)} "
             f"{'is' if len(missing) == 1 else 'are'} missing. Pass the config file that belongs to the weights."
         )
-    return {name: original[name] for name in fields if original.get(name) is not None}
+    found = {name: original[name] for name in fields if original.get(name) is not None}
+    return {name: bool(value) if name in FLAGS else value for name, value in found.items()}
 
 
 def _broken_rule(name: str, value: Any) -> str | None:

@@ -79,47 +79,51 @@ def written_whole(target: str | Path, overwrite: bool = False) -> Iterator[Path]
         _open_to_readers(temporary)
         _replace(resolved, temporary)
     except BaseException as error:
-        reason = None if _is_of_another_place(error, temporary) else _write_error(error)
-        name = _last_written(temporary) if reason is not None else ""
+        number = None if _is_of_another_place(error, temporary) else _write_error(error, resolved.parent)
+        name = _being_written(error, temporary) if number is not None else ""
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
         for folder in made:  # the innermost first
             with suppress(OSError):
                 folder.rmdir()
-        if reason is None:
+        if number is None:
             raise
-        raise OSError(
-            f"{target / name} cannot be written: {reason}. Nothing was left there; mend that and start again."
-        ) from error
+        raise OSError(number, os.strerror(number), str(target / name)) from error
 
 
-def _write_error(error: BaseException) -> str | None:
-    """What the system says of a write that failed, whichever library was writing; `None` for other errors."""
+def _write_error(error: BaseException, folder: Path) -> int | None:
+    """The system's number of a write that failed, whichever library was writing; `None` for other errors."""
     numbers = [error.errno] if isinstance(error, OSError) else []
-    # safetensors, tokenizers and torch raise errors of their own, with the system's in the text.
+    # safetensors, tokenizers and torch raise errors of their own, the first two with the system's in the text.
     if isinstance(error, Exception) and not isinstance(error, ValueError):
         numbers += [int(number) for number in re.findall(r"os error (\d+)", str(error))]
-    found = next((number for number in numbers if number in WRITE_ERRORS), None)
-    if found is not None:
-        return os.strerror(found)
-    if isinstance(error, RuntimeError) and re.search(
-        r"PytorchStreamWriter|file write failed|unexpected pos", str(error)
-    ):
-        return "the disk is full, or a limit is reached"
-    return None
+    writer = r"PytorchStreamWriter|unexpected pos \d|iostream error"
+    if isinstance(error, RuntimeError) and re.search(writer, str(error)):
+        existing = next(path for path in (folder, *folder.parents) if path.exists())
+        numbers.append(errno.ENOSPC if shutil.disk_usage(existing).free < 2**20 else errno.EFBIG)
+    return next((number for number in numbers if number in WRITE_ERRORS), None)
 
 
 def _is_of_another_place(error: BaseException, temporary: Path | None) -> bool:
     """Whether the system's error names a file that is none of those being written."""
-    name = error.filename if isinstance(error, OSError) else None
+    name = (error.filename2 or error.filename) if isinstance(error, OSError) else None
     return temporary is not None and isinstance(name, str) and not name.startswith(str(temporary))
 
 
-def _last_written(folder: Path | None) -> str:
-    """The file at which writing stopped."""
-    files = [] if folder is None else [path for path in folder.rglob("*") if path.is_file()]
-    last = max(files, key=lambda path: path.stat().st_mtime_ns, default=None)
-    return "" if last is None or folder is None else last.relative_to(folder).as_posix()
+def _being_written(error: BaseException, folder: Path | None) -> str:
+    """The file at which writing stopped: the innermost function's, else the youngest."""
+    if folder is None:
+        return ""
+    trace, found = error.__traceback__, None
+    while trace is not None:
+        for value in trace.tb_frame.f_locals.values():
+            if isinstance(value, str | Path) and str(value).startswith(f"{folder}{os.sep}") and Path(value).suffix:
+                found = Path(value)
+        trace = trace.tb_next
+    if found is None:
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        found = max(files, key=lambda path: path.stat().st_mtime_ns, default=folder)
+    return found.relative_to(folder).as_posix()
 
 
 def _open_to_readers(folder: Path) -> None:

@@ -1,8 +1,13 @@
 """Reading checkpoints: every format, wrapped or sharded, and damaged files."""
 
 import argparse
+import contextlib
+import io
 import json
+import os
 import pickle
+import random
+import zipfile
 
 import numpy as np
 import pytest
@@ -182,3 +187,116 @@ def test_json_in_another_encoding(tmp_path):
     (tmp_path / "config.json").write_bytes('{"a": "é"}'.encode("latin-1"))
     with pytest.raises(ValueError, match="UTF-8"):
         read_json(tmp_path / "config.json")
+
+
+class TestNothingIsReadOutsideTheFolder:
+    """Not by an index, and not by a link, which would be copied into the target."""
+
+    @pytest.mark.parametrize("name", [5, None, [1], {"a": 1}, "", " ", "a\0b", "C:\\w.safetensors", "a/../../w"])
+    def test_what_is_no_name_of_a_shard(self, tmp_path, name):
+        write_shards(tmp_path, {"a.weight": name})
+        with pytest.raises(ValueError, match=r"model\.safetensors\.index\.json"):
+            read_checkpoint(tmp_path)
+
+    @pytest.mark.parametrize("names", ["x", [], 5, None, {}])
+    def test_what_is_no_table_of_shards(self, tmp_path, names):
+        (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}), encoding="utf-8")
+        with pytest.raises(ValueError, match="`weight_map`"):
+            read_checkpoint(tmp_path)
+
+    def test_a_shard_that_links_out(self, tmp_path):
+        folder = tmp_path / "checkpoint"
+        folder.mkdir()
+        write_shards(folder)
+        (folder / "model-2.safetensors").rename(tmp_path / "secret.safetensors")
+        (folder / "model-2.safetensors").symlink_to(tmp_path / "secret.safetensors")
+        with pytest.raises(ValueError, match="beside their index"):
+            read_checkpoint(folder)
+
+    @pytest.mark.parametrize("name", ["model.safetensors", "other.safetensors"])
+    def test_weights_that_link_out(self, tmp_path, name):
+        save_file(STATE, tmp_path / "secret.safetensors")
+        (tmp_path / "checkpoint").mkdir()
+        (tmp_path / "checkpoint" / name).symlink_to(tmp_path / "secret.safetensors")
+        with pytest.raises(ValueError, match=name):
+            read_checkpoint(tmp_path / "checkpoint")
+        assert_is_state(read_checkpoint(tmp_path / "checkpoint" / name))  # the caller may name any file
+
+    def test_one_tensor_in_two_shards(self, tmp_path):
+        write_shards(tmp_path)
+        save_file({**STATE}, tmp_path / "model-2.safetensors")
+        with pytest.raises(ValueError, match=r"`a\.weight`"):
+            read_checkpoint(tmp_path)
+
+
+class TestClaims:
+    """A small file that says that it is gigabytes is refused, and nothing of that size is made."""
+
+    def test_an_archive_that_unpacks_to_far_more_than_it_is(self, tmp_path):
+        with zipfile.ZipFile(tmp_path / "w.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("a.npy", bytes(10**8))
+        torch.save(STATE, tmp_path / "w.pt")
+        with zipfile.ZipFile(tmp_path / "w.pt", "a", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("archive/data/9", bytes(10**8))
+        for name in ("w.npz", "w.pt"):
+            with pytest.raises(ValueError, match=rf"{name}.*unpack to 100,"):
+                read_checkpoint(tmp_path / name)
+
+    @pytest.mark.parametrize("size", [750_000_000, 10**12, 10**18])
+    def test_an_array_that_is_longer_than_its_file(self, tmp_path, size):
+        header = io.BytesIO()
+        np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (size,)})
+        with zipfile.ZipFile(tmp_path / "w.npz", "w") as archive:
+            archive.writestr("a.npy", header.getvalue() + bytes(64))
+        with pytest.raises(ValueError, match=r"w\.npz is cut short"):
+            read_checkpoint(tmp_path)
+
+    def test_a_tensor_that_is_longer_than_its_file(self, tmp_path):
+        header = json.dumps({"a": {"dtype": "F32", "shape": [750_000_000], "data_offsets": [0, 3_000_000_000]}})
+        content = len(header).to_bytes(8, "little") + header.encode() + bytes(64)
+        (tmp_path / "w.safetensors").write_bytes(content)
+        with pytest.raises(ValueError, match=r"w\.safetensors is cut short"):
+            read_checkpoint(tmp_path)
+
+    def test_a_pipe_is_not_waited_for(self, tmp_path):
+        os.mkfifo(tmp_path / "w.pt")
+        with pytest.raises(ValueError, match="which is neither"):
+            read_checkpoint(tmp_path / "w.pt")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("name", ["w.bin", "w.safetensors", "w.npz", "legacy.pt"])
+def test_bytes_that_changed_are_an_error_or_harmless(tmp_path, name, seed):
+    draw, path = random.Random(seed), tmp_path / name
+    if path.suffix == ".safetensors":
+        save_file(STATE, path)
+    elif path.suffix == ".npz":
+        np.savez(path, **{key: tensor.numpy() for key, tensor in STATE.items()})
+    else:
+        torch.save(STATE, path, _use_new_zipfile_serialization=name != "legacy.pt")
+    content = bytearray(path.read_bytes())
+    for _ in range(draw.randrange(1, 20)):
+        content[draw.randrange(len(content))] = draw.randrange(256)
+    path.write_bytes(content)
+    with contextlib.suppress(ValueError):
+        read_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[" * 100_000, "nested too deeply"),
+        ('{"a": 1, "a": 2}', "'a' is there twice"),
+        ('{"a": {"b": 1, "b": 1}}', "'b' is there twice"),
+        ('{"a": NaN}', "NaN is no number"),
+        ('{"a": [-Infinity]}', "-Infinity is no number"),
+        ('{"a": ' + "9" * 5000 + "}", "must be JSON"),
+        ("null", "JSON object, got a NoneType"),
+        ("", "line 1"),
+    ],
+)
+def test_strict_json_has_each_name_once_and_numbers_alone(tmp_path, text, message):
+    (tmp_path / "config.json").write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"config\.json.*{message}"):
+        read_json(tmp_path / "config.json", strict=True)
