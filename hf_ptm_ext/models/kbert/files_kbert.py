@@ -80,7 +80,7 @@ def check_link(folder: str | Path, path: str | Path, what: str) -> None:
     """
     root = Path(folder).resolve()
     snapshots = next((parent for parent in root.parents if parent.name == "snapshots"), None)
-    homes = [root] if snapshots is None else [root, snapshots.parent / "blobs"]
+    homes = [root] if snapshots is None else [root, (snapshots.parent / "blobs").resolve()]
     real = Path(path).resolve()
     if os.path.lexists(path) and not any(real.is_relative_to(home) for home in homes):
         raise ValueError(
