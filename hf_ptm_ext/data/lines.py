@@ -101,7 +101,7 @@ def iter_lines(path: Path, encoding: str = "utf-8", start: int = 0, start_line: 
     """
     number, end = start_line, start
     try:
-        with _open_bytes(path) as file:
+        with open_bytes(path) as file:
             if start:
                 file.seek(start)
             while raw := file.readline(MAX_LINE_BYTES + 1):
@@ -134,7 +134,7 @@ def whole_text(path: Path, encoding: str = "utf-8") -> str:
         ValueError: As `iter_lines`, and if the file has more than 256 MiB.
     """
     try:
-        with _open_bytes(path) as file:
+        with open_bytes(path) as file:
             # In pieces: a read of so much at once would take the memory at once.
             pieces = [file.read(1 << 20)]
             while pieces[-1] and len(pieces) <= MAX_TEXT_BYTES >> 20:
@@ -257,7 +257,8 @@ class _Unpacked(io.RawIOBase):
         super().close()
 
 
-def _open_bytes(path: Path) -> BinaryIO:
+def open_bytes(path: Path) -> BinaryIO:
+    """Open a regular file, gzipped if its name ends so, for reading no more than text would unpack to."""
     if not path.is_file():
         what = "a folder" if path.is_dir() else "no regular file" if path.exists() else ""
         if what:

@@ -5,13 +5,14 @@ the pickle says about it, which no code belongs to; names that vectors do not ne
 wrote beside the file have the file's own name in front: nothing out of the pickle becomes a path.
 """
 
-import gzip
 import pickle
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from ..lines import open_bytes
 
 ALLOWED = {
     *(("builtins", name) for name in ("set", "frozenset", "int", "float", "object")),
@@ -73,7 +74,7 @@ def read_keyed_vectors(path: Path, max_words: int | None = None) -> tuple[list[s
         FileNotFoundError: the file, or its array beside it, is missing.
         ValueError: it is damaged, is no such file, or names anything but vectors.
     """
-    with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
+    with open_bytes(path) as file:
         try:
             content = dict(_Reader(file).load().state)
             words = next(content[name] for name in WORDS if name in content)[:max_words]

@@ -1,6 +1,7 @@
 """Files of gensim's `KeyedVectors.save`, written by gensim 4.4, are read without it; and none of them runs code."""
 
 import builtins
+import gzip
 import os
 import pickle
 import shutil
@@ -78,6 +79,16 @@ def test_an_array_beside_the_file_is_no_pickle_either(tmp_path):
     with pytest.raises(ValueError, match=r"vectors\.npy is damaged, or no array of numbers"):
         load_word_vectors(tmp_path / "split.kv")
     assert not canary.exists()
+
+
+def test_a_file_that_unpacks_without_end_is_refused(tmp_path):
+    (tmp_path / "bomb.kv.gz").write_bytes(
+        gzip.compress(b"\x80\x04\x8e" + (1 << 40).to_bytes(8, "little") + b"x" * (200 << 20))
+    )
+    with pytest.raises(ValueError, match=r"bomb\.kv\.gz"):
+        load_word_vectors(tmp_path / "bomb.kv.gz")
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        load_word_vectors(tmp_path / "nowhere.kv")
 
 
 @pytest.mark.parametrize("keep", [0, 1, 40, 300, 700])
