@@ -73,7 +73,26 @@ def parse(
         raise ValueError(
             "`methods` must begin with an adapter, which is saved: `hf-ptm-ext finetune` saves whole models."
         )
+    check_bottlenecks(adapter)
     return model, data, adapter, training
+
+
+def check_bottlenecks(adapter: AdapterArguments) -> None:
+    """Refuse options of any method before the first one trains.
+
+    Args:
+        adapter: has them.
+
+    Raises:
+        ValueError: see the configurations.
+    """
+    from ..adapters import HoulsbyConfig, PfeifferConfig
+
+    names = ("reduction_factor", "bottleneck_size", "init_weights", "leave_out", "non_linearity")
+    given = {name: getattr(adapter, name) for name in names if getattr(adapter, name) is not None}
+    for method, config in zip(BOTTLENECKS, (HoulsbyConfig, PfeifferConfig), strict=True):
+        if method in adapter.methods:
+            config(**given)
 
 
 __all__ = ["BOTTLENECKS", "FULL", "GROUPS", "LORA", "METHODS", "AdaptArguments", "AdapterArguments", "parse"]

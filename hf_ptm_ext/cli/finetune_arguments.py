@@ -184,6 +184,11 @@ def check(data: TaskDataArguments, knowledge: KnowledgeGraphArguments, training:
         raise ValueError(
             "`validation_file` or `test_file` (or a split) must be named: without it nothing is measured."
         )
+    if data.task in ("question-answering", "extraction") and data.doc_stride >= data.max_seq_length:
+        raise ValueError(
+            f"`doc_stride` must be less than `max_seq_length` = {data.max_seq_length}, got {data.doc_stride}: windows "
+            "would not move on. Common are 128 and 384."
+        )
     if knowledge.pooling not in (None, *POOLINGS):
         raise ValueError(f"`pooling` must be one of {', '.join(POOLINGS)}, got {knowledge.pooling!r}.")
     for name in ("pooling", "use_predicate"):

@@ -51,7 +51,7 @@ class TasksArguments:
     smart_step_size: float = field(default=1e-3, metadata={"help": "SMART: step of the ascent (1e-3)."})
     smart_noise_std: float = field(default=1e-5, metadata={"help": "SMART: spread of the first noise (1e-5)."})
     smart_steps: int = field(default=1, metadata={"help": "SMART: steps of the ascent (1)."})
-    smart_norm: str = field(default="inf", metadata={"help": "SMART: norm of the noise, inf, l2 or l1."})
+    smart_norm: str = field(default="inf", metadata={"help": "SMART: its norm.", "choices": ("inf", "l2", "l1")})
     smart_stable: bool = field(default=False, metadata={"help": "SMART: MT-DNN's clamped form in the ascent."})
     baseline: bool = field(
         default=True, metadata={"help": "Also train each task alone, for as many updates, with each seed."}

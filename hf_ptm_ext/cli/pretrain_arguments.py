@@ -211,6 +211,11 @@ def parse(
     model, data, objective, training = read_options(arguments, GROUPS, "pretrain", description)
     if objective.objective not in OBJECTIVES:
         raise ValueError(f"`objective` must be one of {', '.join(OBJECTIVES)}, got {objective.objective!r}.")
+    shares = objective.mask_replace_prob + objective.random_replace_prob
+    if not shares <= 1 + 1e-9:
+        raise ValueError(
+            f"`mask_replace_prob` and `random_replace_prob` must be 1 at most together, got {shares}: the rest stays."
+        )
     sources = [name for name in ("corpus", "train_file", "dataset_name") if getattr(data, name)]
     if len(sources) > 1:
         raise ValueError(f"Name one source of training data, got {' and '.join(f'`{name}`' for name in sources)}.")

@@ -192,6 +192,21 @@ def test_options_of_every_task_are_checked_before_the_first(empty, capsys, task,
     assert "two" in line
 
 
+@pytest.mark.parametrize(
+    ("job", "words", "message"),
+    [
+        ("adapt", "--methods lora houlsby --init_weights no_such", "`init_weights`"),
+        ("adapt", "--methods lora pfeiffer --non_linearity no_such", "no_such"),
+        ("multitask", "--smart_norm l3", "smart_norm"),
+        ("finetune", "--task question-answering --doc_stride 128 --max_seq_length 128", "`doc_stride`"),
+        ("pretrain", "--mask_replace_prob 0.8 --random_replace_prob 0.3", "`random_replace_prob`"),
+    ],
+)
+def test_options_that_only_a_later_part_reads_are_checked_first(empty, capsys, job, words, message):
+    assert message in said(capsys, [job, *NEEDED[job].split(), *words.split()])
+    assert not list(empty.iterdir())
+
+
 # ---- recipes ----
 
 RECIPES = {
@@ -501,6 +516,7 @@ def test_debug_shows_the_traceback_of_any_of_them(empty, capsys):
 
 def test_a_message_is_one_line_of_sensible_length_without_secrets(monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "my-own-token")
+    token = "hf_" + "a1B2c3" * 6
     line = folded(f"a\nb  my-own-token https://me:pw@host/x {token} \x1b[0m {'long ' * 2000} end")
     assert "\n" not in line
     assert "\x1b" not in line
