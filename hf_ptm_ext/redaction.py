@@ -19,7 +19,7 @@ _SECRET_NAME = re.compile(
     r"|(api|access|secret|private|auth)_?key|password|passwd|secret|credentials?)$",
     re.IGNORECASE,
 )
-_SECRET_VARIABLE = re.compile(r"(^|_)(TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
+_SECRET_VARIABLE = re.compile(r"(^|_)TOKEN$", re.IGNORECASE)
 # A shorter value of a variable would be found in ordinary words.
 _SHORTEST = 6
 _HUB_TOKEN = re.compile(r"\b(hf|api_org)_[A-Za-z0-9]{30,}\b")

@@ -2,6 +2,7 @@
 
 import hashlib
 import random
+from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -46,35 +47,35 @@ def rows_digest(dataset: Any) -> str | None:
     return digest.hexdigest()
 
 
-def _add_column(digest: Any, array: Any) -> None:
+def _add_column(digest: Any, column: Any) -> None:
     """Add a column of Arrow, whatever its buffers look like: type, which entries are there, values."""
     import pyarrow
     from pyarrow import types
 
-    if isinstance(array, pyarrow.ChunkedArray):  # of no rows, or too long for one piece
-        for chunk in array.chunks:
+    if isinstance(column, pyarrow.ChunkedArray):  # of no rows, or too long for one piece
+        for chunk in column.chunks:
             _add_column(digest, chunk)
         return
-    if isinstance(array, pyarrow.ExtensionArray):
-        array = array.storage
-    if isinstance(array, pyarrow.DictionaryArray):
-        array = array.dictionary_decode()
-    kind = array.type
-    digest.update(f"{kind} {len(array)} {array.null_count}".encode())
-    if array.null_count:
-        digest.update(np.packbits(array.is_valid().to_numpy(zero_copy_only=False)).tobytes())
-        array = array.drop_null()
+    if isinstance(column, pyarrow.ExtensionArray):
+        column = column.storage
+    if isinstance(column, pyarrow.DictionaryArray):
+        column = column.dictionary_decode()
+    kind = column.type
+    digest.update(f"{kind} {len(column)} {column.null_count}".encode())
+    if column.null_count:
+        digest.update(np.packbits(column.is_valid().to_numpy(zero_copy_only=False)).tobytes())
+        column = column.drop_null()
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        digest.update(np.ascontiguousarray(array.value_lengths().to_numpy(zero_copy_only=False)).tobytes())
-        _add_column(digest, array.flatten())
+        digest.update(np.ascontiguousarray(column.value_lengths().to_numpy(zero_copy_only=False)).tobytes())
+        _add_column(digest, column.flatten())
     elif types.is_struct(kind):
-        for field, part in zip(kind, array.flatten(), strict=True):
+        for field, part in zip(kind, column.flatten(), strict=True):
             digest.update(field.name.encode("utf-8"))
             _add_column(digest, part)
     elif types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
-        digest.update(np.ascontiguousarray(array.to_numpy(zero_copy_only=False)).tobytes())
+        digest.update(np.ascontiguousarray(column.to_numpy(zero_copy_only=False)).tobytes())
     else:  # text, bytes, times, maps
-        for value in array.to_pylist():
+        for value in column.to_pylist():
             _add_value(digest, value)
 
 
@@ -92,12 +93,15 @@ def _add_value(digest: Any, value: Any) -> None:
             _add_value(digest, str(name))
             _add_value(digest, value[name])
     elif isinstance(value, list | tuple):
-        if all(type(one) in (int, float, bool, str) for one in value):
-            digest.update(repr(list(value)).encode("utf-8", "surrogatepass"))
-        else:
+        try:
+            numbers = array("q", value)  # token ids, in one go
+        except (TypeError, OverflowError):
             digest.update(f"list {len(value)}".encode())
             for one in value:
                 _add_value(digest, one)
+        else:
+            digest.update(f"integers {len(value)}".encode())
+            digest.update(numbers.tobytes())
     elif hasattr(value, "__dict__") and not isinstance(value, str | bytes | int | float):
         _add_value(digest, {**vars(value), "": type(value).__name__})
     else:
