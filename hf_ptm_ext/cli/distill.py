@@ -74,9 +74,9 @@ def distill(
     """
     source = {"revision": student_args.teacher_revision, "trust_remote_code": student_args.trust_remote_code}
     for name in student_args.teacher_name_or_path:
-        check_positions(name, data_args.max_seq_length, argument="teacher_name_or_path", **source)
+        check_positions(name, data_args, argument="teacher_name_or_path", **source)
     if student_args.student_name_or_path is not None:
-        check_positions(student_args.student_name_or_path, data_args.max_seq_length, argument="student_name_or_path")
+        check_positions(student_args.student_name_or_path, data_args, argument="student_name_or_path")
     reader = read_texts if data_args.task == MaskedLMTask.name else read_splits
     examples, task = reader(data_args)
     check_card_fields(data_args.language, student_args.license or "unknown", pipeline_tag=task.pipeline_tag)

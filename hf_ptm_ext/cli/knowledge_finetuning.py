@@ -52,7 +52,7 @@ def finetune(
     check_names(model_args)
     check_positions(
         model_args.model_name_or_path,
-        data_args.max_seq_length,
+        data_args,
         revision=model_args.model_revision,
         trust_remote_code=model_args.trust_remote_code,
     )

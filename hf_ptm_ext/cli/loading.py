@@ -1,6 +1,7 @@
 """The one way in which jobs load a model: all of it trained, finite, and with classes that mean what they meant."""
 
 import logging
+import math
 import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -128,31 +129,38 @@ def fit_embeddings(model: Any, tokenizer: Any, where: str) -> None:
         model.resize_token_embeddings(tokens)
 
 
-def check_positions(name: str, length: int, *, argument: str = "model_name_or_path", **source: Any) -> None:
+def check_positions(name: str, *data: Any, argument: str = "model_name_or_path", **source: Any) -> None:
     """Refuse rows that are longer than a checkpoint's table of positions, before any are read.
 
     Args:
         name: folder or Hub id.
-        length: most tokens of a row, `max_seq_length`.
+        data: argument dataclasses with `max_seq_length`; a longer default becomes what the model has.
         argument: that named the checkpoint.
         source: `revision` and `trust_remote_code`.
 
     Raises:
-        ValueError: the rows are too long.
+        ValueError: rows were asked for that are too long.
     """
     config = AutoConfig.from_pretrained(name, **source)
     trusted = {"trust_remote_code": source["trust_remote_code"]} if "trust_remote_code" in source else {}
     with torch.device("meta"):
         skeleton = AutoModel.from_config(config, **trusted)
+    positions = math.inf
     for path, part in skeleton.named_modules():
         if isinstance(part, nn.Embedding) and path.rpartition(".")[2] in POSITIONS:
             # RoBERTa counts from behind the padding, BART has an offset.
             first = part.padding_idx + 1 if part.padding_idx is not None else getattr(part, "offset", 0)
-            if length > part.num_embeddings - first:
-                raise ValueError(
-                    f"`max_seq_length` = {length} must not exceed the {part.num_embeddings - first} positions of "
-                    f"`{argument}` = {name}. Lower it, or name a model with more."
-                )
+            positions = min(positions, part.num_embeddings - first)
+    for one in data:
+        if one.max_seq_length <= positions:
+            continue
+        if one.max_seq_length != type(one).__dataclass_fields__["max_seq_length"].default:
+            raise ValueError(
+                f"`max_seq_length` = {one.max_seq_length} must not exceed the {positions} positions of `{argument}` = "
+                f"{name}. Lower it, or name a model with more."
+            )
+        logger.warning("`max_seq_length` is %d: `%s` = %s has no more positions.", positions, argument, name)
+        one.max_seq_length = positions
 
 
 def _named(names: Sequence[str]) -> str:

@@ -260,7 +260,7 @@ def multitask(
     check_names(model_args)
     check_positions(
         model_args.model_name_or_path,
-        max(data.max_seq_length for data, _ in tasks.values()),
+        *(data for data, _ in tasks.values()),
         revision=model_args.model_revision,
         trust_remote_code=model_args.trust_remote_code,
     )

@@ -111,7 +111,7 @@ def pretrain(
     check_names(model_args)
     if model_args.model_name_or_path is not None and objective_args.objective not in DENOISING:
         source = {"revision": model_args.model_revision, "trust_remote_code": model_args.trust_remote_code}
-        check_positions(model_args.model_name_or_path, data_args.max_seq_length, **source)
+        check_positions(model_args.model_name_or_path, data_args, **source)
     checkpoint = choose_checkpoint(training_args)
     configure_logging(training_args)
     signature = signature_of(model_args, data_args, objective_args, training_args)

@@ -277,3 +277,10 @@ def test_added_tokens_get_embeddings_and_both_numbers_are_told(polar, tmp_path, 
     tokenizer.save_pretrained(model)
     assert main(words(job, model, polar, tmp_path / "out")) == 0
     assert f"has {rows} embeddings and its tokenizer {rows + 2} tokens" in caplog.text
+
+
+def test_a_default_length_becomes_what_the_model_has(polar, tmp_path, caplog):
+    line = words("finetune", polar / "classification", polar, tmp_path / "out")
+    at = line.index("--max_seq_length")
+    assert main([*line[:at], *line[at + 2 :]]) == 0
+    assert "`max_seq_length` is 32" in caplog.text
