@@ -82,6 +82,7 @@ LAYOUT = Layout(
     model=_pretraining_model,
     renames=(*TENSORFLOW, *RENAMES),
     buffers=rf"{BUFFERS}|{STATE}",
+    original_name=lambda name, config, names: _original_name(name) if any("/" in key for key in names) else name,
     dimensions=(
         (r".*word_embeddings\.weight|cls\.predictions\.(decoder\.weight|decoder\.bias|bias)", 0, "vocab_size"),
         (r".*word_embeddings\.weight|cls\.predictions\.decoder\.weight", 1, "embedding_size"),

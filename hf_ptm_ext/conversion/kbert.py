@@ -22,7 +22,7 @@ Files in BERT format are read too: prefix `bert.` or none (encoder only), `modul
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -197,6 +197,14 @@ def _task_heads(config: KBertConfig, tensors: Mapping[str, torch.Tensor]) -> Sha
     return shapes
 
 
+def _name_in_file(name: str, config: KBertConfig, names: Iterable[str]) -> str:
+    """As UER's files have it, in the layout of this one, unless it is a BERT's."""
+    keys = [key.removeprefix("module.") for key in names]
+    if not has_part(keys, "encoder.transformer."):
+        return name
+    return _uer_name(name, {}, int(any(key.startswith(("embedding.word.", "target.mlm.")) for key in keys)))
+
+
 LAYOUT = Layout(
     title="K-BERT",
     foreign="These keys fit nowhere in K-BERT",
@@ -205,6 +213,7 @@ LAYOUT = Layout(
     more_shapes=_task_heads,
     field_names={"num_hidden_layers": "`layers_num` (`num_hidden_layers`)"},
     example="encoder.transformer.0.layer_norm_1.gamma",
+    original_name=_name_in_file,
 )
 
 
@@ -645,7 +654,8 @@ def _uer_name(name: str, ours: Mapping[str, Any], layout: int) -> str:
         return f"output_layer{'_2' if pools else ''}.{parameter}"
     if stem == "bert.pooler.dense" and pools:
         return f"output_layer_1.{parameter}"
-    return f"{({**EMBEDDINGS, **TARGETS})[stem][layout]}.{parameter}"
+    names = {**EMBEDDINGS, **TARGETS}.get(stem)
+    return name if names is None else f"{names[layout]}.{parameter}"
 
 
 def _infer_sizes(options: dict[str, Any], tensors: Mapping[str, torch.Tensor], is_uer: bool) -> dict[str, str]:

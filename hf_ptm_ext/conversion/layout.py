@@ -71,6 +71,7 @@ class Layout:
         optional: pattern of single names that a file may lack.
         field_names: config field -> how messages name it, where the original's name is another.
         example: a name of a weight as the original's files have it.
+        original_name: from our name, the config and the names of a file, the name that the file would have.
     """
 
     title: str
@@ -90,6 +91,7 @@ class Layout:
     optional: str = r"(?!)"
     field_names: Mapping[str, str] = field(default_factory=dict)
     example: str = "bert.encoder.layer.0.output.dense.weight"
+    original_name: Callable[[str, Any, Iterable[str]], str] = lambda name, config, names: name
 
     def describe_key(self, key: str) -> tuple[str, tuple[str, ...]]:
         """Our name for a key of a file, and what was changed.
@@ -284,6 +286,10 @@ class Layout:
             and not re.search(self.optional, name)
         ]
         if lacking:
+            if any(name != source for name, source in sources.items()):
+                theirs = [self.original_name(name, config, sources.values()) for name in lacking]
+                pairs = zip(lacking, theirs, strict=True)
+                lacking = [name if name == other else f"{name}`, in the file `{other}" for name, other in pairs]
             raise ValueError(
                 f"The file lacks weights: {name_some(lacking)}. The encoder must be complete, and each head that is "
                 "there."

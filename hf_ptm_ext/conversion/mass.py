@@ -174,6 +174,7 @@ LAYOUT = Layout(
     needs={},
     tied={"lm_head.weight": "model.decoder.embed_tokens.weight"},
     example="encoder.layers.0.self_attn.in_proj_weight",
+    original_name=lambda name, config, names: _original_name(name),
 )
 
 
@@ -556,6 +557,12 @@ def _renamed(name: str, value: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
         thirds = zip(PARTS, value.chunk(3), strict=True)
         return [(f"model.{packed[1]}.{part}_proj.{packed[2]}", third) for part, third in thirds]
     return [("model." + name.replace(".emb_layer_norm.", ".layernorm_embedding."), value)]
+
+
+def _original_name(name: str) -> str:
+    """The original's name of one of our weights."""
+    name = re.sub(r"_attn\.[qkv]_proj\.", "_attn.in_proj_", name.removeprefix("model."))
+    return name.replace(".layernorm_embedding.", ".emb_layer_norm.").replace("lm_head.weight", "decoder.embed_out")
 
 
 def _join_tables(converted: Tensors, config: MassConfig, written: bool = False) -> None:

@@ -92,6 +92,7 @@ LAYOUT = Layout(
     optional="^encoder_lm_bias$",
     field_names={ours: f"`{name}` (`{ours}`)" for name, ours in FIELDS.items()},
     example="encoder.attentions.0.q_lin.weight",
+    original_name=lambda name, config, names: original_name(name, config),
 )
 
 

@@ -12,7 +12,7 @@ BERT format are read too: prefix `bert.` or none (encoder only), `module.` in fr
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -103,6 +103,11 @@ def _pooler(config: SpanBertConfig, tensors: Mapping[str, torch.Tensor]) -> Shap
     return shapes if config.add_pooling_layer else {}
 
 
+def _name_in_file(name: str, config: SpanBertConfig, names: Iterable[str]) -> str:
+    """As the reference's files have it, unless the file is a BERT's."""
+    return f"decoder.{_original_layer_norm(name)}" if any(key.startswith("decoder.") for key in names) else name
+
+
 LAYOUT = Layout(
     title="SpanBERT",
     foreign="These keys fit nowhere in SpanBERT",
@@ -117,6 +122,7 @@ LAYOUT = Layout(
     tied=TIED,
     more_shapes=_pooler,
     example="decoder.bert.encoder.layer.0.output.dense.weight",
+    original_name=_name_in_file,
 )
 
 

@@ -90,7 +90,9 @@ def test_a_missing_weight_is_refused(family: str, tmp_path: Path, convert: Calla
     source = SOURCES[family]
     for number, name in enumerate(some(source.tensors)):
         rest = {key: value for key, value in source.tensors.items() if key != name}
-        assert "lack" in convert(family, source.write(tmp_path / str(number), rest))
+        said = convert(family, source.write(tmp_path / str(number), rest))
+        assert "lack" in said
+        assert f"`{name}`" in said, "the name that the file would have"
 
 
 @pytest.mark.parametrize("family", FAMILIES)
