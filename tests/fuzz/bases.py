@@ -202,11 +202,12 @@ def write_originals(base: Path) -> None:
         source, target = str(base / "ours" / family), str(base / "originals" / family)
         if main(["convert", family, source, target, "--to-original"]):
             raise RuntimeError(f"{family} cannot be converted to its original.")
-        (base / "originals" / family / "ngram.txt").write_bytes((base / "ngram.txt").read_bytes())
+    (base / "originals" / "zen" / "ngram.txt").write_bytes((base / "ngram.txt").read_bytes())
     for family in ("mass_nmt", *ADAPTERS):
         source = base / "originals" / family
         if family in ADAPTERS:
             library_folder(source, family)
+            (source / "pytorch_model_head.bin").unlink()
         else:
             source.mkdir()
             torch.save(original(), source / "checkpoint.pth")

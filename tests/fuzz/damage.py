@@ -27,6 +27,7 @@ TEXT = (
     ".index.json",
 )
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")
+MATRICES = ("model.safetensors", "entity_table.safetensors", ".bin", ".pt", ".pth")
 EVERY = (*TEXT, *WEIGHTS, ".parquet", ".idx", ".gz")
 NUMBERS = ("nan", "-1", "inf", "1e400", "", "abc", "-0.5", "1e30", "999999999999999999999", "0")
 
@@ -333,8 +334,8 @@ TENSORS = {
     "no tensors": lambda tensors, name, random: [tensors.pop(key) for key in list(tensors)[1:]],
 }
 MODELS = {
-    **{f"weights {name}": Kind(of_tensors(change), WEIGHTS, REFUSE) for name, change in TENSORS.items()},
-    "weights half": Kind(of_tensors(set_to(lambda one: one.to(torch.float16))), WEIGHTS, ANY),
+    **{f"weights {name}": Kind(of_tensors(change), MATRICES, REFUSE) for name, change in TENSORS.items()},
+    "weights half": Kind(of_tensors(set_to(lambda one: one.to(torch.float16))), MATRICES, ANY),
     "header long": Kind(header(lambda size: struct.pack("<Q", 1 << 60)), (".safetensors",), REFUSE),
     "header short": Kind(header(lambda size: struct.pack("<Q", 3)), (".safetensors",), REFUSE),
     "pickle": Kind(lambda path, random: path.write_bytes(pickle.dumps(Harm())), WEIGHTS, REFUSE),
@@ -485,6 +486,7 @@ def finished(folder: Path) -> None:
     (folder / "config.json").write_text('{"model_type": "bert"}', encoding="utf-8")
     (folder / "model.safetensors").write_bytes(b"work of a day")
     (folder / "results.json").write_text("{}", encoding="utf-8")
+    (folder / "entity_table.safetensors").write_bytes(b"work of a day")
 
 
 PLACES: dict[str, Callable[[Path], Any]] = {
@@ -500,6 +502,7 @@ OUTPUT = {
 UNNEEDED = {
     "tokenizer_config.json": ("missing", "dangling", "fifo", "device", "folder"),
     "entity_map.txt": ("missing",),
+    "vocab.txt": ("missing",),
 }
 OF_FILES = {**BYTES, **JSON, **YAML, **MODELS, **ROWS, **GZIP}
 KINDS = {**OF_FILES, **WORDS, **OUTPUT}

@@ -13,7 +13,7 @@ import hf_ptm_ext as ours
 from hf_ptm_ext import data
 from hf_ptm_ext.cli import main
 
-from .bases import CONVERTED, TASK
+from .bases import ADAPTERS, CONVERTED, TASK
 from .sandbox import OUT, check_output, check_value
 
 FILES_WITHOUT_ENDING = ("shard_token", "shard_entity")
@@ -36,13 +36,18 @@ class EntryPoint:
     words: tuple[str, ...] = ()
     call: Callable[[], Any] | None = None
     numbers: tuple[str, ...] = ()
-    damaged: tuple[str, ...] = ("config.json", "tokenizer.json", "tokenizer_config.json", ".safetensors")
+    damaged: tuple[str, ...] = ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
 
     def endings(self) -> Iterator[str]:
         """Ends of the names of the files that can be damaged."""
         for name in self.files:
             name = name.partition("=")[0]
             yield from [name] if "." in name or name.endswith(FILES_WITHOUT_ENDING) else self.damaged
+
+    def reads(self, path: Path) -> bool:
+        """Whether a file is one of those that can be damaged: by its whole name, or by an ending with a dot."""
+        name = path.name
+        return path.is_file() and any(name == one or (one[0] == "." and name.endswith(one)) for one in self.endings())
 
     def place(self, base: Path, folder: Path) -> None:
         """Put sound inputs into a folder."""
@@ -234,7 +239,9 @@ def _commands() -> Iterator[tuple[str, EntryPoint]]:
     for family in CONVERTED:
         for source, back in (("originals", ()), ("ours", ("--to-original",))):
             words = ("convert", family, family, OUT, *back)
-            damaged = ("config.json", *(".safetensors", ".bin", ".pt", ".pth"), ".txt", "codes", "tokenizer.json")
+            damaged = ("config.json", "model.safetensors", ".bin", ".pt", ".pth", ".txt", "codes", "tokenizer.json")
+            if family in ADAPTERS:
+                damaged = ("adapter_config.json", "adapter_model.safetensors", "pytorch_adapter.bin")
             yield (
                 f"convert {family} {'back' if back else ''}".strip(),
                 EntryPoint((f"{source}/{family}",), words, damaged=damaged),

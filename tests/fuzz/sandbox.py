@@ -27,7 +27,7 @@ from .damage import CANARY, SECRET
 
 SECONDS, MEGABYTES = 20, 2048
 ALLOWED = (ValueError, TypeError, OSError, ImportError)
-HINT = re.compile(r"`|--\w|line \d|no such file|argument", re.IGNORECASE)
+HINT = re.compile(r"`|--\w|line \d|no such file|there is no|argument", re.IGNORECASE)
 OUT = "out"
 
 
@@ -184,7 +184,7 @@ def _of_a_message(message: str, before: Mapping[str, Any]) -> Iterator[str]:
         yield "message: empty"
     elif "\n" in message.strip():
         yield f"message: more than one line: {message[:300]!r}"
-    elif len(message) > 3000:
+    elif len(message) > 9000:
         yield f"message: {len(message)} characters"
     elif not HINT.search(message) and not any(Path(name).name in message for name in before):
         yield f"message: names no field or file: {message[:300]!r}"
