@@ -1,8 +1,10 @@
 """What is checked of weights wherever they come in: converted, loaded by a job, or about to be saved."""
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import torch
+from safetensors import safe_open
 
 
 def not_finite(tensors: Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.Tensor]]) -> list[str]:
@@ -26,4 +28,25 @@ def not_finite(tensors: Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.T
     ]
 
 
-__all__ = ["not_finite"]
+def not_real(path: Path) -> list[str]:
+    """Names of the matrices of a checkpoint that hold integers, booleans or complex numbers.
+
+    Args:
+        path: a folder; anything else has none.
+
+    Returns:
+        The names of what is called a weight, in order; index buffers have other names.
+    """
+    found = []
+    for file in sorted(path.glob("*model*.safetensors")):
+        with safe_open(file, "pt") as opened:
+            kinds = ((name, opened.get_slice(name).get_dtype()) for name in opened.keys())  # noqa: SIM118
+            found += [name for name, kind in kinds if not kind.startswith(("F", "BF"))]
+    for file in sorted(path.glob("*model*.bin")):
+        state = torch.load(file, map_location="meta", weights_only=True)
+        tensors = {name: one for name, one in state.items() if torch.is_tensor(one)} if isinstance(state, dict) else {}
+        found += [name for name, one in tensors.items() if not one.is_floating_point()]
+    return [name for name in found if name.endswith("weight")]
+
+
+__all__ = ["not_finite", "not_real"]

@@ -100,7 +100,7 @@ def tokenizer_of(name: str, field: str, advice: str = " Copy", **source: Any) ->
     check_name(field, name)
     check_tokenizer_config(name)
     try:
-        return AutoTokenizer.from_pretrained(name, **source)
+        tokenizer = AutoTokenizer.from_pretrained(name, **source)
     except (OSError, ValueError) as error:
         folder = Path(name)
         if folder.is_dir() and not any((folder / file).is_file() for file in TOKENIZER_FILES):
@@ -112,3 +112,11 @@ def tokenizer_of(name: str, field: str, advice: str = " Copy", **source: Any) ->
                 f"`{field}` = {name} is no folder here, and as a repository of the Hub it cannot be read: {error}"
             ) from error
         raise
+    # Without its vocabulary upstream makes one of five pieces, to which every word is unknown.
+    files = {"tokenizer.json", *getattr(tokenizer, "vocab_files_names", {}).values()} - {"tokenizer_config.json"}
+    if Path(name).is_dir() and len(files) > 1 and not any((Path(name) / file).is_file() for file in files):
+        raise ValueError(
+            f"`{field}` = {name} has no vocabulary: none of {', '.join(sorted(files))} is a file there.{advice} it "
+            "from where the checkpoint was."
+        )
+    return tokenizer

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from transformers import AutoConfig, AutoModel
 
 from ..files import check_shard_index
 from ..models.canonical.loading_canonical import naming_damaged_weights
-from ..weights import not_finite
+from ..weights import not_finite, not_real
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +66,12 @@ def load_model(
             **{"dtype": torch.float32, **options},
         )
     where = f"`{argument}` = {name}"
+    unreal = [] if getattr(model.config, "quantization_config", None) else not_real(Path(name))
+    if unreal:
+        raise ValueError(
+            f"{where} has {len(unreal)} weights that are integers, booleans or complex numbers: {_named(unreal)}. "
+            "They are quantised, or no weights: give the file of floating-point numbers."
+        )
     missing, mismatched = set(info["missing_keys"]), {key: shapes for key, *shapes in info["mismatched_keys"]}
     head = head_names(model)
     wrong = [key for key in mismatched if key not in head or not new_head]

@@ -104,7 +104,9 @@ def _be_the_child(folder: Path, work: Callable[[], Any], writing: int) -> None:
         except SystemExit as error:
             found["result"] = {"code": error.code}
         except BaseException as error:
+            frame = list(traceback.walk_tb(error.__traceback__))[-1][0]
             found["error"] = {
+                "ours": str(frame.f_globals.get("__name__")).startswith("hf_ptm_ext"),
                 "type": type(error).__name__,
                 "allowed": isinstance(error, ALLOWED),
                 "message": str(error),
@@ -126,18 +128,22 @@ def _address_space() -> int:
 
 
 def problems(
-    found: Mapping[str, Any], verdict: str, folder: Path, before: Mapping[str, Any], is_command: bool
+    found: Mapping[str, Any], verdict: str, folder: Path, before: Mapping[str, Any], caller: str
 ) -> list[str]:
-    """What is wrong with what came out."""
+    """What is wrong with what came out of a "command", a "reader", or of "upstream", whose own errors may be any."""
+    is_command = caller == "command"
     told = list(_of_the_process(found, folder))
     if told and told[0].startswith(("hang", "died")):
         return told
     refused = "error" in found or (is_command and (found["result"] or {}).get("code") != 0)
-    if refused:
+    if refused and caller == "upstream" and not found["error"]["ours"]:
+        told += _leftovers(before, snapshot(folder))
+    elif refused:
         message = found.get("error", {}).get("message")
         if is_command:
             told += _of_a_command(found)
             message = found["said"]["stderr"].rstrip("\n").rpartition("\n")[2].partition("error: ")[2]
+            message = message or found["said"]["stdout"].partition("\n")[0]
         elif not found["error"]["allowed"]:
             told.append(f"traceback: {found['error']['type']}: {message[:300]}")
         told += _of_a_message(message or "", before) if not any("traceback" in one for one in told) else []
@@ -175,6 +181,8 @@ def _of_a_command(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"traceback: in what was logged: {said[-300:]}"
     elif found["result"]["code"] not in (1, 2):
         yield f"exit code: {found['result']['code']}"
+    elif found["result"]["code"] == 2 and found["said"]["stdout"].startswith("usage: ") and not said:
+        return
     elif found["result"]["code"] == 2 and not re.match(r"hf-ptm-ext.*?: error: .", said.rpartition("\n")[2]):
         yield f"message: not one line at the end: {said[-400:]!r}"
 

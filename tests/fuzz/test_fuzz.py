@@ -93,7 +93,8 @@ def run_case(case: str, base: Path, folder: Path) -> list[str]:
         verdict = ANY if kind_name in UNNEEDED.get(chosen.name, ()) else verdict
     before = snapshot(folder)
     found = in_a_child(folder, lambda: entry.run(words))
-    return problems(found, verdict, folder, before, bool(entry.words))
+    caller = "command" if entry.words else "upstream" if name.startswith(("config", "tokenizer")) else "reader"
+    return problems(found, verdict, folder, before, caller)
 
 
 def check(case: str, base: Path, folder: Path) -> None:
@@ -152,7 +153,7 @@ def test_the_sandbox_tells_each_harm(harm: str, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(sys.modules[in_a_child.__module__], "SECONDS", 1)
     work, told = HARMS[harm]
     found = in_a_child(tmp_path, work)
-    assert any(told in one for one in problems(found, "refuse", tmp_path, {}, False))
+    assert any(told in one for one in problems(found, "refuse", tmp_path, {}, "reader"))
 
 
 def main(base: Path, chosen: str) -> None:

@@ -137,6 +137,10 @@ class ErnieThuProcessor(ProcessorMixin):
         check_tokenizer_config(folder)
         saved, _ = cls.get_processor_dict(pretrained_model_name_or_path, **hub)
         tokenizer = AutoTokenizer.from_pretrained(pretrained_model_name_or_path, **kwargs)
+        files = {"tokenizer.json", *tokenizer.vocab_files_names.values()}
+        # Without its vocabulary upstream makes one of five pieces, to which every word is unknown.
+        if folder.is_dir() and not any((folder / file).is_file() for file in files):
+            raise ValueError(f"{folder} has no vocabulary: none of {', '.join(sorted(files))} is a file there.")
         options = {name: saved[name] for name in _OPTIONS if name in saved}
         readers = {"entity_vocab": (VOCABULARY_FILE, EntityVocabulary), "linker": (LINKER_FILE, DictionaryLinker)}
         for name, (file, reader) in readers.items():

@@ -189,13 +189,16 @@ def tokenizer_files(
         As there, without what the caller gave.
 
     Raises:
-        ValueError: as there, or a file is a link out of the checkpoint.
+        ValueError: as there, a file is a link out of the checkpoint, or there is no vocabulary.
     """
     config = resolved.get("tokenizer_config_file")
     folder = Path(config).parent if config else Path(source)
     if not folder.is_dir():  # a single file, which the caller named
         return {}
     found = check_tokenizer_config(folder, fields, lists)
+    # Without its vocabulary upstream makes one of five pieces, to which every word is unknown.
+    if not any(resolved.get(name) or name in given for name in ("vocab_file", "tokenizer_file", "vocab")):
+        raise ValueError(f"{source} has no vocabulary: neither tokenizer.json nor vocab.txt is a file there.")
     for name, path in resolved.items():
         if path is not None and name not in given:
             check_link(folder, path, str(source))

@@ -43,7 +43,7 @@ def read_lexicon(path: str | Path) -> list[tuple[str, str]]:
     for number, line in enumerate(text_lines(path, "lexicon"), 1):
         ngram, comma, frequency = line.rpartition(",")
         if not comma or not ngram.strip():
-            raise ValueError(f"{path}, line {number}: expected `n-gram,frequency`, got {line!r}.")
+            raise ValueError(f"{path}, line {number}: expected `n-gram,frequency`, got {line[:60]!r}.")
         entries.append((ngram, frequency))
     if not entries:
         raise ValueError(f"{path} must have an `n-gram,frequency` in each line, got an empty file.")
