@@ -18,7 +18,8 @@ from tests.adapters.architectures import config_of, make_model
 
 ADAPTER_FILES = {"README.md", "adapter_config.json", "adapter_model.safetensors"}
 STATE_FILES = {
-    *("data_state_0.json", "optimizer.pt", "rng_state.pth", "scheduler.pt", "trainer_state.json", "training_args.bin")
+    *("data_state_0.json", "optimizer.pt", "rng_state.pth", "scheduler.pt", "trainer_state.json", "training_args.bin"),
+    "checkpoint_manifest.json",
 }
 LABELS = ("bad", "good")
 
