@@ -181,7 +181,7 @@ def telling_table(tmp_path_factory):
 
 
 def test_entities_reach_the_model_and_the_baseline_goes_without(ernie, telling_table, tmp_path, capsys):
-    options = ["--num_train_epochs", "10", "--learning_rate", "3e-3", "--seeds", "0", "--language", "en"]
+    options = ["--num_train_epochs", "7", "--learning_rate", "3e-3", "--seeds", "0", "--language", "en"]
     table = ["--entity_table", str(telling_table)]
     assert run("finetune-relations", "relations.yaml", ernie, tmp_path / "out", "relations", *options, *table) == 0
     results = json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
