@@ -89,6 +89,12 @@ class RecordedCollator:
         self.states: dict[int, State] = {}
         restore(self.parts, state)
 
+    def __getattr__(self, name: str) -> Any:
+        # `input_columns` and the like are the collator's. Dunder names are left to `copy` and `pickle`.
+        if name.startswith("__") or name == "collator":
+            raise AttributeError(name)
+        return getattr(self.collator, name)
+
     def __call__(self, rows: list[Any]) -> Any:
         number, self.calls = self.calls, self.calls + 1
         self.states[number] = state_of(self.parts)
