@@ -6,9 +6,10 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import NoReturn
 
 from ..version import __version__
-from .errors import told, without_secrets
+from .errors import folded, told, without_secrets
 from .ranges import check_ranges
 
 # sub-command -> (module of this folder, line of help)
@@ -127,11 +128,16 @@ def _fail(command: str | None, message: str, code: int, debug: bool) -> int:
     return code
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line of sensible length, without secrets."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(folded(message))
+
+
 def _parser(command: str | None) -> argparse.ArgumentParser:
     """The parser, with the options of one sub-command and the mere names of the others."""
-    parser = argparse.ArgumentParser(
-        prog="hf-ptm-ext", description="Pre-trained-model systems as plugins for transformers."
-    )
+    parser = _Parser(prog="hf-ptm-ext", description="Pre-trained-model systems as plugins for transformers.")
     parser.add_argument("--version", action="version", version=f"hf-ptm-ext {__version__}")
     parser.add_argument("--debug", action="store_true", help=DEBUG_HELP)
     subparsers = parser.add_subparsers(dest="command", metavar="command")

@@ -338,7 +338,7 @@ def _family_options(arguments: argparse.Namespace) -> dict[str, bool]:
 
 
 def _vocab_file(arguments: argparse.Namespace, names: tuple[str, ...] = ("vocab.txt",)) -> Path | None:
-    if arguments.vocab is not None and not arguments.vocab.is_file():
+    if arguments.vocab is not None and not arguments.vocab.exists():
         raise FileNotFoundError(f"`--vocab` must be a vocab.txt, got {arguments.vocab}, which does not exist.")
     from ..conversion.files import beside
 
@@ -347,13 +347,10 @@ def _vocab_file(arguments: argparse.Namespace, names: tuple[str, ...] = ("vocab.
 
 def _read_vocab(path: Path) -> dict[str, int]:
     """Pieces and their ids, one a line."""
-    try:
-        with open(path, encoding="utf-8", newline="\n") as file:
-            pieces = [line.rstrip("\r\n") for line in file]
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} must be UTF-8 text: {error}.") from error
+    from ..models.canonical.texts_canonical import text_lines
+
     vocab: dict[str, int] = {}
-    for number, piece in enumerate(pieces):
+    for number, piece in enumerate(text_lines(path)):
         if piece in vocab:
             raise ValueError(f"{path}, line {number + 1}: {piece!r} is there twice, first in line {vocab[piece] + 1}.")
         vocab[piece] = number

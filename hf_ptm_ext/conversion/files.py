@@ -6,6 +6,7 @@ that call.
 """
 
 import argparse
+import os
 import pickle
 import zipfile
 from collections.abc import Mapping
@@ -108,10 +109,15 @@ def weights_file(folder: Path) -> Path:
 
 
 def beside(source: Path, names: tuple[str, ...]) -> Path | None:
-    """The first of several files in a folder, or in the folder of a file; a link out of it is an error."""
+    """The first of several files in a folder, or in the folder of a file; what is no file or leads out is an error."""
     folder = source if source.is_dir() else source.parent
-    name = next((name for name in names if (folder / name).is_file()), None)
-    return None if name is None else path_inside(folder, name, f"The folder {folder}")
+    name = next((name for name in names if os.path.lexists(folder / name)), None)
+    if name is None:
+        return None
+    path = path_inside(folder, name, f"The folder {folder}")
+    if not path.is_file():
+        raise ValueError(f"{path} must be a file, got {'a folder' if path.is_dir() else 'no regular file'}.")
+    return path
 
 
 def _read_shards(index: Path) -> Checkpoint:

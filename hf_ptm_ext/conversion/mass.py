@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..models.canonical.texts_canonical import text_lines
 from ..models.mass.configuration_mass import MassConfig
 from ..models.mass.inputs_mass import source_limit, target_limit
 from .files import name_some
@@ -420,14 +421,9 @@ def read_vocabulary(path: str | Path) -> dict[str, int]:
         (2, 3, 5)
     """
     path = Path(path)
-    try:
-        with open(path, encoding="utf-8", newline="\n") as file:
-            lines = [line.rstrip("\r\n") for line in file]
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} must be UTF-8 text: {error}.") from error
     counted = path.name.startswith("dict")
     vocab: dict[str, int] = {}
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(text_lines(path), start=1):
         token, _, count = line.rpartition(" ") if counted else (line, "", "0")
         if not token or not count.isdigit():
             raise ValueError(f"{path}, line {number}: a line must be `token count`, got {line!r}.")

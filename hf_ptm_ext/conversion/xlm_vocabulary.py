@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..models.canonical.texts_canonical import text_lines
 from ..models.mass_nmt.configuration_mass_nmt import MassNmtConfig
 
 SPECIAL = ("<s>", "</s>", "<pad>", "<unk>", *(f"<special{number}>" for number in range(10)))
@@ -144,8 +145,4 @@ def original_word(word: str) -> str:
 
 
 def _lines(path: Path) -> list[str]:
-    try:
-        with open(path, encoding="utf-8", newline="\n") as file:
-            return [line.rstrip("\r\n") for line in file if line.strip()]
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} must be UTF-8 text: {error}.") from error
+    return [line for line in text_lines(path) if line.strip()]

@@ -500,9 +500,13 @@ OUTPUT = {
 }
 # What tokenizers can do without, and what cannot be seen in a file that is read for another purpose.
 UNNEEDED = {
-    "tokenizer_config.json": ("missing", "dangling", "fifo", "device", "folder"),
-    "entity_map.txt": ("missing",),
-    "vocab.txt": ("missing",),
+    ("", "tokenizer_config.json"): ("missing", "dangling", "fifo", "device", "folder"),
+    ("table", "entity_map.txt"): ("missing",),
+    ("convert", "vocab.txt"): ("missing",),
+    ("convert", "tokenizer.json"): ("missing",),
+    # The library's names begin with the model's own.
+    ("convert", "pytorch_adapter.bin"): ("weights foreign prefix",),
+    ("convert", "adapter_model.safetensors"): ("weights foreign prefix",),
 }
 OF_FILES = {**BYTES, **JSON, **YAML, **MODELS, **ROWS, **GZIP}
 KINDS = {**OF_FILES, **WORDS, **OUTPUT}
