@@ -47,9 +47,8 @@ class Pair:
 
     def _teacher(self, name: str) -> Any:
         head = getattr(transformers, f"AutoModelFor{self.task.head}")
-        model = load_model(
-            head, name, argument="teacher_name_or_path", new_head=False, tokenizer=self.tokenizer, **self.source
-        )
+        options = {"argument": "teacher_name_or_path", "tokenizer": self.tokenizer, **self.source}
+        model = load_model(head, name, new_head=False, kind=self.task.kind, **options)
         if self.task.labels:
             self._check_labels(name, model.config)
         return model.eval()

@@ -14,6 +14,7 @@ import numpy as np
 from transformers import DataCollatorForTokenClassification, DataCollatorWithPadding
 
 from ..data.labelled_text import LabelledText, TextColumns, dataset_labelled_texts, read_labelled_texts
+from ..data.rows import NoRows
 from ..data.tag_schemes import OUTSIDE, PLAIN, detect_scheme, scheme_breaks, spans_of, to_iob2
 from ..data.tagged_words import TaggedWords, dataset_tagged_words, read_tagged_words
 from ..metrics.classification import classification_scores
@@ -332,7 +333,10 @@ def read_splits(data: TaskDataArguments) -> tuple[dict[str, list[Any]], Any]:
         if not files and not (data.dataset_name and split):
             continue
         limit = data.max_train_rows if name == "train" else data.max_eval_rows
-        examples[name] = list(islice(cls.read(data, files, split), limit))
+        try:
+            examples[name] = list(islice(cls.read(data, files, split), limit))
+        except NoRows as error:
+            raise ValueError(f"`{name}_file` or `{name}_split` has no example: {error}") from error
         if not examples[name]:
             raise ValueError(f"`{name}_file` or `{name}_split` has no example: {files or split}.")
     task = cls.of(examples["train"], data)

@@ -30,9 +30,11 @@ def load_model(
     *,
     argument: str = "model_name_or_path",
     new_head: bool = True,
+    kind: str = "this task",
     labels: Sequence[str] = (),
     theirs: Sequence[str] | None = None,
     tokenizer: Any = None,
+    tokenizer_option: str | None = None,
     **options: Any,
 ) -> Any:
     """Load a checkpoint in single precision, and refuse one that would leave weights of the encoder at random.
@@ -45,9 +47,11 @@ def load_model(
         name: folder or Hub id.
         argument: that named it, for messages.
         new_head: whether the head may be new.
+        kind: what the head is for, in words.
         labels: classes of the task, in order; none for a task without.
         theirs: `own_classes` of the checkpoint.
         tokenizer: what it is trained with; tokens that were added to it get embeddings.
+        tokenizer_option: that names another tokenizer, for messages.
         options: of `from_pretrained`.
 
     Returns:
@@ -83,8 +87,8 @@ def load_model(
         )
     if not new_head and missing & head:
         raise ValueError(
-            f"{where} has no trained head: `{min(missing & head)}` is not in the file. Train it first (`hf-ptm-ext "
-            "finetune`, or `hf-ptm-ext pretrain` for a masked language model) and name its folder."
+            f"{where} has no trained head for {kind}: `{min(missing & head)}` is not in it. Train it first "
+            "(`hf-ptm-ext finetune`, or `hf-ptm-ext pretrain` for a masked language model) and name its folder."
         )
     lost = sorted(missing - _new_parts(model, missing, head if new_head else set()))
     if lost:
@@ -109,17 +113,18 @@ def load_model(
     elif labels and head & set(mismatched):
         _say_anew(where, f"for {mismatched[min(mismatched)][0][0]} classes", labels)
     if tokenizer is not None:
-        fit_embeddings(model, tokenizer, where)
+        fit_embeddings(model, tokenizer, where, tokenizer_option)
     return model
 
 
-def fit_embeddings(model: Any, tokenizer: Any, where: str) -> None:
+def fit_embeddings(model: Any, tokenizer: Any, where: str, option: str | None = None) -> None:
     """Give added tokens embeddings of their own, aloud.
 
     Args:
         model: any.
         tokenizer: its tokenizer, or a processor around it.
         where: names the checkpoint in messages.
+        option: that names another tokenizer.
 
     Raises:
         ValueError: the vocabulary itself is larger, so it belongs to another model.
@@ -129,7 +134,7 @@ def fit_embeddings(model: Any, tokenizer: Any, where: str) -> None:
     if tokenizer.vocab_size > rows:
         raise ValueError(
             f"The tokenizer has {tokenizer.vocab_size} tokens and {where} has {rows} embeddings, so they are not of "
-            "one checkpoint. Name the model's own tokenizer."
+            f"one checkpoint. Name the model's own{f' with `{option}`' if option else ' tokenizer'}."
         )
     if tokens > rows:
         logger.warning("%s has %d embeddings and its tokenizer %d tokens: new ones are made.", where, rows, tokens)
@@ -148,7 +153,10 @@ def check_positions(name: str, *data: Any, argument: str = "model_name_or_path",
     Raises:
         ValueError: rows were asked for that are too long.
     """
-    config = AutoConfig.from_pretrained(name, **source)
+    try:
+        config = AutoConfig.from_pretrained(name, **source)
+    except OSError:  # there is none, which loading says; mistakes in the data come first
+        return
     trusted = {"trust_remote_code": source["trust_remote_code"]} if "trust_remote_code" in source else {}
     with torch.device("meta"):
         skeleton = AutoModel.from_config(config, **trusted)

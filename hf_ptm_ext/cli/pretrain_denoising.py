@@ -72,7 +72,13 @@ def build_model(model: ModelArguments, data: DataArguments, objective: Objective
         check_architecture(config, objective.objective)
         overrides = checkpoint_overrides(model, config)
         built = load_model(
-            auto_class, model.model_name_or_path, tokenizer=tokenizer, **source, **attention, **overrides
+            auto_class,
+            model.model_name_or_path,
+            tokenizer=tokenizer,
+            tokenizer_option="tokenizer_name",
+            **source,
+            **attention,
+            **overrides,
         )
     else:
         built = auto_class.from_config(new_config(model, data, objective, tokenizer), **attention)

@@ -71,7 +71,9 @@ def build_model(
             source["trust_remote_code"] = model.trust_remote_code
         config = getattr(cls, "config_class", None) or AutoConfig
         fields |= checkpoint_overrides(model, config.from_pretrained(model.model_name_or_path, **source))
-        built = load_model(cls, model.model_name_or_path, tokenizer=tokenizer, **source, **fields)
+        built = load_model(
+            cls, model.model_name_or_path, tokenizer=tokenizer, tokenizer_option="tokenizer_name", **source, **fields
+        )
     else:
         auto_class = "AutoModelForPreTraining" if own else "AutoModelForMaskedLM"
         config = new_config(model, data, tokenizer, fields)

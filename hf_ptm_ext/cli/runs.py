@@ -19,9 +19,10 @@ from transformers.utils import CONFIG_NAME
 from transformers.utils import logging as transformers_logging
 
 from ..files import read_json
-from ..redaction import redacted
+from ..redaction import redact_log_records, redacted
 from ..trainers import checkpoints, last_complete_checkpoint
-from ..trainers.base import JOB_FILE
+from ..trainers.manifest import JOB_FILE
+from ..trainers.pushes import PUSHED_FROM
 from .signature import refuse_changes
 
 try:
@@ -33,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 PARTIAL, LOCK, RUNS, BEFORE = "_partial", "_lock.json", "_runs", "_runs_before"
 # Leftovers of a run that was stopped before its first checkpoint: nothing to lose.
-LEFTOVERS = (PARTIAL, LOCK, RUNS, BEFORE, "before_results.json", "runs", "logs")
+LEFTOVERS = (PARTIAL, LOCK, RUNS, BEFORE, PUSHED_FROM, "before_results.json", "runs", "logs")
 # A folder with one of these holds work.
 WORK = ("trainer_state.json", CONFIG_NAME, "adapter_config.json", "results.json", "all_results.json", "finished.json")
 AUTO = ("auto", "true")
@@ -248,6 +249,7 @@ def remove_checkpoints(trainer: Any) -> None:
 def configure_logging(training_args: Any) -> None:
     """Log from the first process only, at the asked level."""
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
+    redact_log_records()
     transformers_logging.set_verbosity(training_args.get_process_log_level())
 
 

@@ -21,7 +21,7 @@ from transformers import AutoConfig, set_seed
 from ..files import read_json
 from ..hub.model_card import write_model_card
 from ..trainers import check_hub, last_complete_checkpoint, push_folder
-from ..trainers.base import JOB_FILE
+from ..trainers.manifest import JOB_FILE
 from .runs import BEFORE, RUNS, has_work, is_first_process, refuse_others, write_json, write_whole, written_aside
 from .seeded_arguments import SeededArguments
 from .signature import refuse_changes, signature_of

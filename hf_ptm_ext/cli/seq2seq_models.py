@@ -77,6 +77,7 @@ def trained_model(model: Seq2SeqModelArguments, tokenizer: Any) -> Any:
         **source,
         **attention(model),
         tokenizer=tokenizer,
+        tokenizer_option="tokenizer_name",
         **special_tokens(model_type or "", tokenizer),
         **checkpoint_overrides(model, config),
     )

@@ -51,6 +51,10 @@ def read_rows(path: Path, kind: str, encoding: str = "utf-8") -> Iterator[Placed
     return with_rows(_READERS[kind](path, encoding), path)
 
 
+class NoRows(ValueError):
+    """A file has no row."""
+
+
 def with_rows(rows: Iterable[Any], path: Path) -> Iterator[Any]:
     """Refuse a file without any row.
 
@@ -68,7 +72,7 @@ def with_rows(rows: Iterable[Any], path: Path) -> Iterator[Any]:
     for row in rows:
         yield row
     if row is None:
-        raise ValueError(f"{path}: the file has no rows. Take it out or fill it.")
+        raise NoRows(f"{path}: the file has no rows. Take it out or fill it.")
 
 
 def placed_files(

@@ -137,7 +137,7 @@ def test_mistakes_are_told_before_anything_is_read(tmp_path, capsys, values, mes
 def test_a_teacher_that_is_not_fine_tuned_is_refused(data, tmp_path, capsys):  # noqa: F811
     stages = '{"a": {"preset": "pkd"}}'
     distill(tmp_path / "out", data / "bert", data / "texts.tsv", code=2, stages=stages)
-    assert "has no trained head" in capsys.readouterr().err
+    assert "has no trained head for text classification" in capsys.readouterr().err
 
 
 TEXT = "the river is long .\nthe city is old .\n\nthe old city is on the river .\nit is long .\n\n"

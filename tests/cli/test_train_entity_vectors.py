@@ -55,7 +55,7 @@ def test_mistakes_are_told(tmp_path, capsys):
     assert "--overwrite" in capsys.readouterr().err
     assert run(tmp_path, "--epochs", 1, "--overwrite") == 0
     assert run(tmp_path / "new", "--epochs", 0) == 2
-    assert "`epochs` must be positive" in capsys.readouterr().err
+    assert "`epochs` must be at least 1" in capsys.readouterr().err
     bad = tmp_path / "bad.tsv"
     bad.write_text("a b c\n", encoding="utf-8")
     assert main(["train-entity-vectors", str(bad), "--output_dir", str(tmp_path / "new")]) == 2

@@ -192,7 +192,7 @@ def test_a_parameter_that_is_called_gamma_keeps_its_name(bert):
 def test_a_uer_file_is_not_loaded_as_it_is(bert, tmp_path):
     torch.save(uer_file(bert), tmp_path / "pytorch_model.bin")
     KBertConfig(**BERT).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="hf-ptm-ext convert"):
+    with pytest.raises(ValueError, match="hf-ptm-ext convert kbert"):
         KBertModel.from_pretrained(tmp_path)
 
 

@@ -39,6 +39,7 @@ class DistilledBiLstmPreTrainedModel(DistilledBiLstmLoading, PreTrainedModel):
     base_model_prefix = "bilstm"
     _no_split_modules = ["DistilledBiLstmEncoder"]
     _auto_map = AUTO_MAP
+    _has_converter = False
     _code_version = HF_PTM_EXT_VERSION
     _layer_stacks = ()
     _input_parts = ("embeddings.", "encoder.")

@@ -82,6 +82,7 @@ class KAdapterPreTrainedModel(KAdapterComposite, KAdapterLoading, PreTrainedMode
     _supports_attention_backend = True
     _no_split_modules = ["KAdapterLayer"]
     _auto_map = AUTO_MAP
+    _has_converter = False
     _code_version = HF_PTM_EXT_VERSION
 
     def _init_weights(self, module: nn.Module) -> None:

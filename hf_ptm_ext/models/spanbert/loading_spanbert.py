@@ -73,6 +73,7 @@ class SpanBertLoading:
         _input_parts: what stands before them there (default BERT's embeddings).
         _added_parts: what the family adds to the encoder that its training starts from, which that encoder's files
             lack whole: pattern found in the names of its weights -> what it is.
+        _has_converter: whether `hf-ptm-ext convert` has the family.
     """
 
     _auto_map: dict[str, str] = {}
@@ -83,6 +84,7 @@ class SpanBertLoading:
     _input_parts: tuple[str, ...] = ("embeddings.",)
     _added_parts: dict[str, str] = {}
     _fresh_heads: tuple[str, ...] = ()
+    _has_converter: bool = True
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -132,7 +134,7 @@ class SpanBertLoading:
             raise ValueError(
                 f"No encoder weight of {type(self).__name__} was found in {source}: it has names like "
                 f"`{foreign}` instead of `{self.base_model_prefix}.{encoder[0].removeprefix(prefix)}`. "
-                f"Convert it (`hf-ptm-ext convert --help` lists the families) or pass `key_mapping={{pattern: "
+                f"Convert it ({self._conversion()}) or pass `key_mapping={{pattern: "
                 "replacement}` for its prefix."
             )
         for pattern, what in self._added_parts.items():
@@ -154,6 +156,11 @@ class SpanBertLoading:
                 "initialised at random. Its predictions are noise until it is trained: encoder-only files cannot "
                 "fill masks."
             )
+
+    def _conversion(self: Any) -> str:
+        """The command that converts an original checkpoint of the family, or lists those that have one."""
+        family = f" {self.config.model_type}`" if self._has_converter else " --help` lists the families"
+        return f"`hf-ptm-ext convert{family}"
 
     def _warn_of_missing_encoder_weights(self: Any, missing: set[str], prefix: str, source: Any) -> None:
         """Say aloud which layers of the encoder, or single weights of it, are not in the file."""
@@ -181,7 +188,7 @@ class SpanBertLoading:
             logger.warning(
                 f"{type(self).__name__}: {source} lacks {' and '.join(lacking)}, so they were initialised at random "
                 "and every output is noise until they are trained. Check `num_hidden_layers` and the names in the "
-                f"file, or convert it (`hf-ptm-ext convert --help` lists the families)."
+                f"file, or convert it ({self._conversion()})."
             )
 
     def get_expanded_tied_weights_keys(self: Any, all_submodels: bool = False) -> dict[str, str]:

@@ -41,6 +41,7 @@ class WeightedLayersPreTrainedModel(WeightedLayersComposite, WeightedLayersLoadi
     _supports_flex_attn = False
     _supports_attention_backend = True
     _auto_map = AUTO_MAP
+    _has_converter = False
     _code_version = HF_PTM_EXT_VERSION
 
     def _init_weights(self, module: nn.Module) -> None:
