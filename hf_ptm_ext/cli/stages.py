@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from ..data import expand_files
 from ..trainers import PushFailed
 from .runs import has_work, is_first_process, own_folder, write_json, write_whole
 from .seeded_runs import RESULTS
@@ -76,6 +77,9 @@ def _run_stages(args: StagesArguments, stages: Sequence[Stage], output: Path) ->
                 shutil.rmtree(output / stage.name, ignore_errors=True)
                 _marker(stage, output).unlink()
     finished = [not args.overwrite and is_finished(stage, output) for stage in stages]  # before any of them is run
+    for stage, done in zip(stages, finished, strict=True):
+        if not done:
+            _check_files(stage)
     not_pushed = []
     for stage, done in zip(stages, finished, strict=True):
         if done:
@@ -104,6 +108,16 @@ def _run_stages(args: StagesArguments, stages: Sequence[Stage], output: Path) ->
     if not_pushed:
         raise PushFailed(" ".join(not_pushed))
     return report
+
+
+def _check_files(stage: Stage) -> None:
+    """Refuse data files that are not there before the first stage trains."""
+    for name, value in stage.values.items():
+        if name.endswith("_file") and value and not str(value).startswith("["):
+            try:
+                expand_files(value)
+            except (OSError, ValueError) as error:
+                raise ValueError(f"Stage {stage.name}: `{name}`: {error}") from error
 
 
 def _marker(stage: Stage, output: Path) -> Path:

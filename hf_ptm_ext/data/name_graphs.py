@@ -70,8 +70,10 @@ def wordnet_names(
         links = upwards.get(triples.relations[relation])
         if links is not None:
             links.setdefault(triples.entities[head], []).append(triples.entities[tail])
-    class_names = {number: text.partition(",")[0].strip() for number, text in _fields(glosses, 2)}
-    for lemma, part_of_speech, synsets in _fields(senses, 3):
+    class_names = {
+        number: text.partition(",")[0].strip() for number, text in with_rows(_fields(glosses, 2), Path(glosses))
+    }
+    for lemma, part_of_speech, synsets in with_rows(_fields(senses, 3), Path(senses)):
         first = synsets.replace(",", " ").split()[0]
         classes = upwards[INSTANCE].get(first, []) if part_of_speech == "n" else []
         for _ in range(depth):

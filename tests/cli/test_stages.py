@@ -221,3 +221,13 @@ def test_the_recipes_parse_with_the_command_in_their_head(recipe: str) -> None:
     assert args.baseline
     assert [stage.job for stage in stages] == ["pretrain", "finetune", "finetune", "finetune"]
     assert stages[-1].source == stages[0].source == "MODEL"
+
+
+def test_data_of_a_later_stage_that_are_not_there_are_told_before_the_first_one_trains(
+    data: Path, tmp_path: Path, capsys: Any
+) -> None:
+    stages = three_stages(data)
+    stages["target"]["test_file"] = str(tmp_path / "nowhere.jsonl")
+    assert main(["stages", *words_of(data, tmp_path / "out", stages)]) == 2
+    assert "Stage target: `test_file`" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -272,7 +272,7 @@ def of_tensors(change: Callable[[dict[str, torch.Tensor], str, Random], Any]) ->
         tensors = loaded
         while isinstance(next(iter(tensors.values())), dict):  # the state dict lies inside
             tensors = next(iter(tensors.values()))
-        layers = [name for name, one in tensors.items() if "layer" in name and one.ndim == 2]
+        layers = [name for name, one in tensors.items() if re.search(r"\.\d+\.", name) and one.ndim == 2]
         name = random.choice(layers or [name for name, one in tensors.items() if one.ndim == 2] or list(tensors))
         change(tensors, name, random)
         if path.suffix == ".safetensors":
@@ -504,6 +504,9 @@ UNNEEDED = {
     ("table", "entity_map.txt"): ("missing",),
     ("convert", "vocab.txt"): ("missing",),
     ("convert", "tokenizer.json"): ("missing",),
+    # Lines that are no triples are told and left out.
+    ("show", "graph.jsonl"): ("json root", "json deep", "json long number"),
+    ("read-graph", "graph.jsonl"): ("json root", "json deep", "json long number"),
     # The library's names begin with the model's own.
     ("convert", "pytorch_adapter.bin"): ("weights foreign prefix",),
     ("convert", "adapter_model.safetensors"): ("weights foreign prefix",),

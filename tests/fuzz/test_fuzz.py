@@ -133,7 +133,7 @@ def _hangs() -> None:
 
 HARMS: dict[str, tuple[Callable[[], Any], str]] = {
     "hang": (_hangs, "hang"),
-    "memory": (lambda: len(b"x" * 2_500_000_000), "memory"),
+    "memory": (lambda: len(b"x" * 300_000_000), "memory"),
     "traceback": (lambda: {}["x"], "traceback: KeyError"),
     "death": (lambda: os._exit(3), "died: exit status 3"),
     "canary": (lambda: Path(CANARY).touch(), "code was run"),
@@ -152,7 +152,8 @@ def _raise(message: str) -> None:
 
 @pytest.mark.parametrize("harm", HARMS)
 def test_the_sandbox_tells_each_harm(harm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules[in_a_child.__module__], "SECONDS", 1)
+    for name, value in (("SECONDS", 2), ("MEGABYTES", 200)):
+        monkeypatch.setattr(sys.modules[in_a_child.__module__], name, value)
     work, told = HARMS[harm]
     found = in_a_child(tmp_path, work)
     assert any(told in one for one in problems(found, "refuse", tmp_path, {}, "reader"))
