@@ -38,11 +38,12 @@ def not_real(path: Path) -> list[str]:
         The names of what is called a weight, in order; index buffers have other names.
     """
     found = []
-    for file in sorted(path.glob("*model*.safetensors")):
+    safe = sorted(path.glob("model*.safetensors"))
+    for file in safe:
         with safe_open(file, "pt") as opened:
             kinds = ((name, opened.get_slice(name).get_dtype()) for name in opened.keys())  # noqa: SIM118
             found += [name for name, kind in kinds if not kind.startswith(("F", "BF"))]
-    for file in sorted(path.glob("*model*.bin")):
+    for file in () if safe else sorted(path.glob("pytorch_model*.bin")):  # as loading prefers them
         state = torch.load(file, map_location="meta", weights_only=True)
         tensors = {name: one for name, one in state.items() if torch.is_tensor(one)} if isinstance(state, dict) else {}
         found += [name for name, one in tensors.items() if not one.is_floating_point()]

@@ -5,6 +5,7 @@ from typing import Any
 
 from huggingface_hub.utils import HFValidationError, validate_repo_id
 from transformers import AutoTokenizer
+from transformers.utils.hub import cached_file
 
 from ..files import check_tokenizer_config
 
@@ -81,6 +82,17 @@ def load_tokenizer(model_args: Any) -> Any:
     return tokenizer_of(getattr(model_args, field), field, advice, **source)
 
 
+def folder_of(name: str, file: str, revision: str | None = None) -> Path | None:
+    """The folder where a file of a checkpoint lies, that of the Hub's cache for a repository; `None` without it."""
+    if Path(name).is_dir():
+        return Path(name)
+    try:
+        found = cached_file(name, file, revision=revision, _raise_exceptions_for_missing_entries=False)
+    except (OSError, ValueError):  # loading says it
+        return None
+    return None if found is None else Path(found).parent
+
+
 def tokenizer_of(name: str, field: str, advice: str = " Copy", **source: Any) -> Any:
     """The tokenizer of a folder or repository.
 
@@ -98,7 +110,7 @@ def tokenizer_of(name: str, field: str, advice: str = " Copy", **source: Any) ->
             such repository within reach.
     """
     check_name(field, name)
-    check_tokenizer_config(name)
+    check_tokenizer_config(folder_of(name, "tokenizer_config.json", source.get("revision")) or name)
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, **source)
     except (OSError, ValueError) as error:

@@ -9,6 +9,7 @@ from typing import Any
 from transformers import set_seed
 
 from ..distillation import DistillationTrainer, TheseusTrainer
+from ..files import read_json
 from ..hub.model_card import check_card_fields
 from ..trainers import ResumableTrainer, last_complete_checkpoint
 from .distill_arguments import THESEUS, DistillArguments, StudentArguments, parse, stage_arguments
@@ -28,7 +29,7 @@ from .seeded_runs import (
     write_lines,
     write_results,
 )
-from .signature import digest_of, signature_of
+from .signature import digest_of, digest_of_files, signature_of
 from .tables import text_table
 
 logger = logging.getLogger(__name__)
@@ -172,13 +173,16 @@ def distill(
 
 def _stage(name: str, options: dict[str, Any], args: Any, student: Any, pair: Pair, common: Any) -> None:
     """Run a stage that is not the last, or read what it made if it is finished; the student is changed in place."""
-    from safetensors.torch import load_file, load_model
+    from safetensors.torch import load_model
 
     folder = Path(args.output_dir) / f"stage-{name}"
     finished = folder / FINISHED
+    weights = folder / "model.safetensors"
     if finished.is_file():
-        load_model(student, str(folder / "model.safetensors"))
-        return
+        if weights.is_file() and read_json(finished).get("weights") == digest_of_files([weights]):
+            load_model(student, str(weights))
+            return
+        logger.warning("%s is not what stage %s wrote: the stage is run again.", weights, name)
     set_seed(args.seed)
     logger.info("stage %s", name)
     trainer = DistillationTrainer(
@@ -188,7 +192,7 @@ def _stage(name: str, options: dict[str, Any], args: Any, student: Any, pair: Pa
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     trainer.save_model(str(folder))
     if trainer.is_world_process_zero():
-        write_json(finished, {"stage": name, "tensors": len(load_file(str(folder / "model.safetensors")))})
+        write_json(finished, {"stage": name, "weights": digest_of_files([weights])})
     trainer.accelerator.wait_for_everyone()
     trainer.wrapper.close()
     trainer.accelerator.free_memory()

@@ -132,7 +132,7 @@ def _known(error: BaseException) -> str | None:
     hub_errors = sys.modules.get("huggingface_hub.errors")
     if hub_errors is not None and isinstance(error, hub_errors.StrictDataclassError):
         return _with_subject(error, _text(error))
-    if not isinstance(error, ValueError | OSError):
+    if not isinstance(error, ValueError | OSError) or (_in_training(error) and not _is_ours(error)):
         return None
     text = _text(error)
     if isinstance(error, UnicodeDecodeError):

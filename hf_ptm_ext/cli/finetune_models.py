@@ -5,9 +5,9 @@ from functools import cached_property
 from typing import Any
 
 import transformers
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoConfig
 
-from .checkpoint_names import load_tokenizer
+from .checkpoint_names import load_tokenizer, tokenizer_of
 from .finetune_arguments import FinetuneModelArguments, KnowledgeGraphArguments
 from .loading import load_model, own_classes, set_labels, with_order_of
 
@@ -55,7 +55,7 @@ class Encoder:
             )
         # Byte-level pieces of a word need the blank before it.
         if "ByteLevel" in repr(tokenizer.backend_tokenizer.pre_tokenizer) and not tokenizer.add_prefix_space:
-            tokenizer = AutoTokenizer.from_pretrained(self.name, add_prefix_space=True, **self.source)
+            tokenizer = tokenizer_of(self.name, "model_name_or_path", add_prefix_space=True, **self.source)
         return tokenizer
 
     def _knowledge_tokenizer(self) -> Any:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from transformers import TrainingArguments
 
-NONFINITE = ("stop", "skip")
+from ..trainers.stopping import NONFINITE
 
 
 @dataclass

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModel
+from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from ..files import check_shard_index
 from ..models.canonical.loading_canonical import naming_damaged_weights
@@ -39,7 +39,7 @@ def load_model(
 ) -> Any:
     """Load a checkpoint in single precision, and refuse one that would leave weights of the encoder at random.
 
-    What a task adds (its head, a pooler, a family's own parts) may be new as a whole, never in part. A trained head
+    What a task adds may be new: its head, and a pooler and a family's own parts as a whole. A trained head
     stays for the same classes, its rows in the order of `labels`, and is made anew for others.
 
     Args:
@@ -69,8 +69,8 @@ def load_model(
             # Trained weights are float32 whatever the file stores: updates are lost in half precision.
             **{"dtype": torch.float32, **options},
         )
+        unreal = [] if getattr(model.config, "quantization_config", None) else not_real(Path(name))
     where = f"`{argument}` = {name}"
-    unreal = [] if getattr(model.config, "quantization_config", None) else not_real(Path(name))
     if unreal:
         raise ValueError(
             f"{where} has {len(unreal)} weights that are integers, booleans or complex numbers: {_named(unreal)}. "
@@ -158,8 +158,11 @@ def check_positions(name: str, *data: Any, argument: str = "model_name_or_path",
     except OSError:  # there is none, which loading says; mistakes in the data come first
         return
     trusted = {"trust_remote_code": source["trust_remote_code"]} if "trust_remote_code" in source else {}
-    with torch.device("meta"):
-        skeleton = AutoModel.from_config(config, **trusted)
+    try:
+        with torch.device("meta"):
+            skeleton = AutoModel.from_config(config, **trusted)
+    except ValueError:  # code of the checkpoint's own, without a class for this
+        return
     positions = math.inf
     for path, part in skeleton.named_modules():
         if isinstance(part, nn.Embedding) and path.rpartition(".")[2] in POSITIONS:
@@ -184,7 +187,12 @@ def _named(names: Sequence[str]) -> str:
 
 def head_names(model: Any) -> set[str]:
     """Names of what a model has beside its encoder; none for a model without a base of its own."""
-    base = {id(value) for value in (*model.base_model.parameters(), *model.base_model.buffers())}
+    inside = [model.base_model]
+    if model.base_model is model:  # T5 and its kind: a stack or two, embeddings, and what a task adds
+        parts = [part for part in model.children() if isinstance(part, PreTrainedModel)]
+        embeddings = (model.get_input_embeddings(), model.get_output_embeddings())
+        inside = [*parts, *(one for one in embeddings if one is not None)] if parts else inside
+    base = {id(value) for part in inside for value in (*part.parameters(), *part.buffers())}
     every = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
     return {name for name, value in every if id(value) not in base}
 

@@ -3,6 +3,7 @@
 What begins with an underscore is never pushed. A start that fails leaves the folder as it was.
 """
 
+import errno
 import json
 import logging
 import os
@@ -21,7 +22,7 @@ from transformers.utils import logging as transformers_logging
 from ..files import read_json
 from ..redaction import redact_log_records, redacted
 from ..trainers import checkpoints, last_complete_checkpoint
-from ..trainers.manifest import JOB_FILE
+from ..trainers.manifest import JOB_FILE, MANIFEST, TRAINER_STATE
 from ..trainers.pushes import PUSHED_FROM
 from .signature import refuse_changes
 
@@ -35,6 +36,8 @@ logger = logging.getLogger(__name__)
 PARTIAL, LOCK, RUNS, BEFORE = "_partial", "_lock.json", "_runs", "_runs_before"
 # Leftovers of a run that was stopped before its first checkpoint: nothing to lose.
 LEFTOVERS = (PARTIAL, LOCK, RUNS, BEFORE, PUSHED_FROM, "before_results.json", "runs", "logs")
+# What else a job makes before it has done any work; the rest is not its own.
+MADE = ("_stages", "checkpoint-", "predictions_", "stage-", "training_args.bin")
 # A folder with one of these holds work.
 WORK = ("trainer_state.json", CONFIG_NAME, "adapter_config.json", "results.json", "all_results.json", "finished.json")
 AUTO = ("auto", "true")
@@ -87,7 +90,8 @@ def own_folder(output: Path) -> Iterator[None]:
                 shutil.rmtree(output / PARTIAL, ignore_errors=True)
                 if not _work(output) - work:
                     for path in set(output.iterdir()) - there - {output / BEFORE, output / LOCK}:
-                        _remove(path)
+                        if path.name in LEFTOVERS or path.name.startswith(MADE):
+                            _remove(path)
                     _put_back(output)
                 raise
             shutil.rmtree(output / BEFORE, ignore_errors=True)
@@ -139,6 +143,9 @@ def _locked(output: Path) -> Iterator[None]:
             if fcntl is not None:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                logger.warning("%s has no locks (%s): start one job at a time there.", output, error)
+                break
             file.seek(0)
             holder = _holder(file.read())
             file.close()
@@ -161,6 +168,8 @@ def _locked(output: Path) -> Iterator[None]:
     try:
         yield
     finally:
+        if fcntl is None:  # Windows removes no open file
+            file.close()
         path.unlink(missing_ok=True)
         file.close()
 
@@ -189,8 +198,8 @@ def choose_checkpoint(training_args: Any) -> str | None:
         if not Path(wanted).is_dir():
             raise ValueError(f"`resume_from_checkpoint` must be a checkpoint folder, got {wanted}.")
         return str(wanted)
-    newest = last_complete_checkpoint(output)
-    if wanted is not None and newest is not None:
+    newest = None if wanted is None else last_complete_checkpoint(output)
+    if newest is not None:
         return str(newest)
     refuse_others(output, training_args)
     return None
@@ -208,11 +217,15 @@ def refuse_others(output: Path, training_args: Any) -> None:
     """
     own = {path.name for path in checkpoints(output)} | set(LEFTOVERS)
     others = [path for path in output.glob("*") if path.name not in own]
-    if (others or _work(output)) and not training_args.overwrite:
-        raise ValueError(
-            f"`output_dir` = {output} is not empty. Pass --resume_from_checkpoint auto to go on with its runs, "
-            "--overwrite true to train anew, or name another folder."
-        )
+    going_on = training_args.resume_from_checkpoint is not None
+    work = _work(output)
+    if going_on:  # what was killed while its first checkpoint was written begins again
+        work = {path for path in work if path.name != TRAINER_STATE or (path.parent / MANIFEST).is_file()}
+    if (others or work) and not training_args.overwrite:
+        advice = "Pass --resume_from_checkpoint auto to go on with its runs, --overwrite true"
+        if going_on:
+            advice = "It has no whole checkpoint of this job to go on from: pass --overwrite true"
+        raise ValueError(f"`output_dir` = {output} is not empty. {advice} to train anew, or name another folder.")
 
 
 def begin_run(trainer: Any, checkpoint: str | None, signature: Mapping[str, Any]) -> None:

@@ -16,6 +16,7 @@ from statistics import mean, stdev
 from typing import Any
 
 import torch
+from accelerate import PartialState
 from transformers import AutoConfig, set_seed
 
 from ..files import read_json
@@ -74,6 +75,7 @@ def run_seeds(job: SeededJob, args: SeededArguments) -> list[dict[str, Any]]:
         ValueError: the output folder holds other files, or runs of another job.
     """
     folder = Path(args.output_dir) / RUNS
+    _ = args.device  # joins the other processes
     if is_first_process():
         training = signature_of(args)
         own = {name: value for name, value in training.items() if name not in OF_A_RUN}
@@ -82,12 +84,13 @@ def run_seeds(job: SeededJob, args: SeededArguments) -> list[dict[str, Any]]:
             asked = copy(args)
             asked.hub_model_id = name
             check_hub(asked)
+    PartialState().wait_for_everyone()  # no process may take records that the first one puts aside
     runs = []
     for number, seed in enumerate(args.seeds):
         for place, variant in enumerate(job.variants):
             record = folder / f"seed{seed}_{place}.json"
             if record.is_file():
-                runs.append(json.loads(record.read_text(encoding="utf-8")))
+                runs.append(read_json(record))
                 continue
             trainer, processor = _train(job, variant, args, seed, folder / f"seed{seed}_{place}")
             run = {"seed": seed, "variant": variant}

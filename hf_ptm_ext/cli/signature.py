@@ -23,6 +23,17 @@ FREE_ARGUMENTS = (
     *("ddp_", "local_rank", "torch_compile", "per_device_eval_batch_size", "debug", "license", "data_license"),
 )
 MODELS = ("model_name_or_path", "teacher_name_or_path", "student_name_or_path", "config_name", "tokenizer_name")
+# Options beside `..._file` that name files or folders.
+FILES = (
+    "kg",
+    "entity_table",
+    "entity_titles",
+    "wordnet_senses",
+    "dataset_name",
+    "decoding",
+    "deepspeed",
+    "fsdp_config",
+)
 # Of a model's folder what a job writes beside the model.
 NO_MODEL = ("README.md", "results.json", "trainer_state.json", "training_args.bin")
 BLOCK = 1 << 22
@@ -38,22 +49,22 @@ def signature_of(*groups: Any, **more: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for group in groups:
         values = group.to_dict() if hasattr(group, "to_dict") else asdict(group)
-        found |= {
-            name: content_of(name, value) for name, value in values.items() if not name.startswith(FREE_ARGUMENTS)
-        }
+        revision = values.get("model_revision") or values.get("teacher_revision")
+        kept = {name: value for name, value in values.items() if not name.startswith(FREE_ARGUMENTS)}
+        found |= {name: content_of(name, value, revision) for name, value in kept.items()}
     return redacted(json.loads(json.dumps({**found, **more}, default=str)))
 
 
-def content_of(name: str, value: Any) -> Any:
+def content_of(name: str, value: Any, revision: str | None = None) -> Any:
     """A value of an option; what lies on the disk under its name is told by content, so that it may be moved."""
     if isinstance(value, dict):
         return {key: content_of(key, one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [content_of(name, one) for one in value]
+        return [content_of(name, one, revision) for one in value]
     if not isinstance(value, (str, Path)) or not str(value):
         return value
     model, path = name in MODELS, Path(value)
-    if name.endswith(("_dir", "_column")):
+    if not model and not name.endswith("_file") and name not in FILES:
         return str(value)
     try:
         if model and path.is_dir():
@@ -65,7 +76,7 @@ def content_of(name: str, value: Any) -> Any:
             return digest_of_files(file for file in files if file.is_file()) if files else str(value)
     except OSError:  # no name of a file
         return str(value)
-    return f"{value} at {commit_of(str(value))}" if model else str(value)
+    return f"{value} at {commit_of(str(value), revision)}" if model else str(value)
 
 
 def _is_report(name: str) -> bool:
@@ -87,10 +98,10 @@ def digest_of_files(files: Iterable[Path]) -> str:
     return f"content {digest.hexdigest()}"
 
 
-def commit_of(name: str) -> str | None:
-    """The commit of a Hub repository that the cache holds, if it is known."""
+def commit_of(name: str, revision: str | None = None) -> str | None:
+    """The commit of a Hub repository, if it is within reach or in the cache."""
     try:
-        file = cached_file(name, "config.json", local_files_only=True, _raise_exceptions_for_missing_entries=False)
+        file = cached_file(name, "config.json", revision=revision, _raise_exceptions_for_missing_entries=False)
     except (OSError, ValueError):
         return None
     return extract_commit_hash(file, None)

@@ -6,7 +6,6 @@ marker and is not run again; an interrupted one goes on by the job's own resume.
 """
 
 import gc
-import json
 import logging
 import shutil
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from typing import Any
 import torch
 
 from ..data import expand_files
+from ..files import read_json
 from ..trainers import PushFailed
 from .runs import has_work, is_first_process, own_folder, write_json, write_whole
 from .seeded_runs import RESULTS
@@ -137,7 +137,7 @@ def is_finished(stage: Stage, output: Path) -> bool:
     marker = _marker(stage, output)
     if not marker.is_file() or not has_work(output / stage.name):
         return False
-    before = json.loads(marker.read_text(encoding="utf-8"))
+    before = read_json(marker)
     old, new = before["arguments"], stage.signature(output)
     changed = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
     if set(changed) - set(GROWING):
@@ -158,13 +158,13 @@ def scores_of(stage: Stage, output: Path) -> Scores:
     """
     folder = output / stage.name
     if stage.job == PRETRAIN:
-        metrics = json.loads((folder / "all_results.json").read_text(encoding="utf-8"))
+        metrics = read_json(folder / "all_results.json")
         return {
             label: found
             for label, prefix in (("unigram", "baseline_"), ("before", "before_"), ("after", "eval_"))
             if (found := _with_prefix(metrics, prefix))
         }
-    results = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
+    results = read_json(folder / RESULTS)
     if stage.job != MULTITASK:
         return _seeded(results)
     return {

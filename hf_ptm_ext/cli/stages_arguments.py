@@ -9,7 +9,7 @@ from typing import Any
 from ..redaction import redacted
 from .options import OptionParser, checked, with_recipe
 from .recipes import as_flags, mapping, nested, recipe_file, split_nested
-from .signature import content_of
+from .signature import content_of, digest_of_files
 
 PRETRAIN, ADAPT, MULTITASK, DISTILL = "pretrain", "adapt", "multitask", "distill"
 # Job -> the argument that takes the model of the stage before.
@@ -96,7 +96,7 @@ class Stage:
         Args:
             output: folder of all stages, which may be moved.
         """
-        text = None if self.recipe is None else recipe_file(self.recipe).read_text(encoding="utf-8")
+        recipe = None if self.recipe is None else digest_of_files([recipe_file(self.recipe)])
         values = {name: _plain(value) for name, value in self.values.items()}
         source = values.pop(JOBS[self.job], None)
         values = {name: content_of(name, value) for name, value in values.items()}
@@ -104,7 +104,7 @@ class Stage:
             source = Path(source).relative_to(output).as_posix()
         else:
             source = content_of(JOBS[self.job], source)
-        return redacted({"job": self.job, "recipe": text, JOBS[self.job]: source, **values})
+        return redacted({"job": self.job, "recipe": recipe, JOBS[self.job]: source, **values})
 
 
 def _plain(value: Any) -> Any:

@@ -220,10 +220,15 @@ class ExactResume(Trainer):
                 "the same number of processes, or start a new run from the checkpoint with `model_name_or_path`."
             )
         if state["rows"] != self._rows_digest():
-            raise ValueError(
+            told = (
                 f"`resume_from_checkpoint` = {checkpoint} was trained on other rows than these: data, tokenizer or "
-                "length differ. Use the same, or start a new run from the checkpoint with `model_name_or_path`."
+                "length differ."
             )
+            if not getattr(self.args, "accept_changes", False):
+                raise ValueError(
+                    f"{told} Use the same, or start a new run from the checkpoint with `model_name_or_path`."
+                )
+            logger.warning(f"{told} The run goes on with these.")
         self._batches_used = state["batches_used"]
         self._start = state["collator"], self._batches_used
         if is_resumable(self.train_dataset):

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from .stopping import NotFinite
+
 # (triples, head is replaced, source of randomness) -> one replacing entity per triple
 DrawNegatives = Callable[[np.ndarray, np.ndarray, np.random.Generator], np.ndarray]
 FIRST_DECAY, SECOND_DECAY, EPSILON = 0.9, 0.999, 1e-8
@@ -147,6 +149,11 @@ def train_transe(
             rate = options.learning_rate * (1 - (epoch * batches + number) / updates)
             total += _update(entities, relations, rows, heads, drawn, options, rate) * len(rows)
         losses.append(total / len(triples))
+        if not math.isfinite(losses[-1]):
+            raise NotFinite(
+                f"The loss of epoch {epoch + 1} of {options.epochs} is {losses[-1]}: nothing is saved. Take a smaller "
+                f"`learning_rate` than {options.learning_rate}."
+            )
         if on_epoch is not None:
             on_epoch(epoch + 1, losses[-1])
     return TransEVectors(entities.table.cpu().numpy(), relations.table.cpu().numpy(), tuple(losses))

@@ -1,16 +1,29 @@
 """Every job loads models in one way: the whole encoder trained, finite, its classes meaning what they meant."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, RobertaConfig, RobertaModel
+from transformers import (
+    AutoModelForQuestionAnswering,
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    RobertaConfig,
+    RobertaModel,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 
 from hf_ptm_ext.cli import main
-from hf_ptm_ext.cli.loading import in_order
+from hf_ptm_ext.cli.loading import head_names, in_order, load_model
 from hf_ptm_ext.data import train_wordpiece
+from tests.cli.jobs import ROOT
 from tests.cli.test_finetune import words_of
 
 SHAPE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
@@ -284,3 +297,50 @@ def test_a_default_length_becomes_what_the_model_has(polar, tmp_path, caplog):
     at = line.index("--max_seq_length")
     assert main([*line[:at], *line[at + 2 :]]) == 0
     assert "`max_seq_length` is 32" in caplog.text
+
+
+# ---- what lies beside the weights, and other architectures ----
+
+
+def test_files_that_are_not_loaded_are_in_nobodys_way(polar, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(polar / "classification", model, ignore=shutil.ignore_patterns("_*"))
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+    for name in ("pytorch_model.bin", "ggml-model-f16.bin", "openvino_model.bin"):
+        (model / name).write_text(pointer, encoding="utf-8")
+    finetune(tmp_path / "out", model, polar / "rows.tsv", **STILL)
+
+
+def test_what_a_task_adds_to_a_model_without_a_base_of_its_own_is_its_head(tmp_path):
+    sizes = {"vocab_size": 40, "d_model": 16, "d_ff": 16, "d_kv": 8, "num_layers": 1, "num_heads": 2}
+    writer = T5ForConditionalGeneration(T5Config(**sizes))
+    writer.lm_head = torch.nn.Linear(16, 40, bias=False)  # untied: no new part of a task either
+    assert head_names(writer) == set()
+    writer.tie_weights()
+    writer.save_pretrained(tmp_path / "t5")
+    asks = load_model(AutoModelForQuestionAnswering, str(tmp_path / "t5"))
+    assert head_names(asks) == {"qa_outputs.weight", "qa_outputs.bias"}
+
+
+def test_a_repository_of_the_hub_names_no_file_outside_either(polar, tmp_path):
+    home = tmp_path / "home" / "hub" / "models--me--evil"
+    snapshot = home / "snapshots" / ("a" * 40)
+    shutil.copytree(polar / "bert", snapshot)
+    (home / "refs").mkdir()
+    (home / "refs" / "main").write_text("a" * 40, encoding="utf-8")
+    (snapshot / "tokenizer.json").unlink()
+    secret = tmp_path / "secret.txt"
+    secret.write_text("[UNK]\nsecret\n", encoding="utf-8")
+    config = {"tokenizer_class": "BertTokenizer", "vocab": str(secret)}
+    (snapshot / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+    code = "from hf_ptm_ext.cli.checkpoint_names import tokenizer_of; tokenizer_of('me/evil', 'model_name_or_path')"
+    process = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "`vocab`" in process.stderr.strip().splitlines()[-1]
+    assert "must not name a file" in process.stderr

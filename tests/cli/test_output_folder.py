@@ -1,5 +1,6 @@
 """The output folder of a job: one job at a time, nothing left by a start that fails, nothing lost, changes told."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -9,7 +10,7 @@ import time
 import pytest
 from safetensors.torch import load_file, save_file
 
-from hf_ptm_ext.cli import main
+from hf_ptm_ext.cli import main, runs
 from tests.cli.jobs import ROOT
 from tests.cli.test_loading import JOBS, polar, words  # noqa: F401 - a fixture
 
@@ -189,3 +190,49 @@ def test_a_run_that_was_killed_before_it_had_saved_anything_is_in_nobodys_way(po
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert main([*command, "--learning_rate", "1e-3", *more]) == 0
+
+
+def test_a_failed_start_removes_nothing_of_others(polar, tmp_path):  # noqa: F811
+    (tmp_path / "out" / "other").mkdir(parents=True)
+    wrong = [*words("finetune", polar / "classification", polar, tmp_path / "out"), "--overwrite", "true"]
+    wrong += ["--label_column", "nowhere"]
+    (tmp_path / "out" / "notes.txt").write_text("mine", encoding="utf-8")
+    assert main(wrong) == 2
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"other", "notes.txt"}
+
+
+def test_a_file_system_without_locks_is_told_and_used(polar, tmp_path, caplog, monkeypatch):  # noqa: F811
+    def no_locks(*args):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(runs.fcntl, "lockf", no_locks)
+    assert main(words("finetune", polar / "classification", polar, tmp_path / "out")) == 0
+    assert "has no locks" in caplog.text
+
+
+def test_an_option_that_is_also_the_name_of_a_folder_is_that_option(polar, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.chdir(tmp_path)
+    command = words("finetune", polar / "classification", polar, "classification")
+    assert main(command) == 0
+    assert main([*command, "--resume_from_checkpoint", "auto"]) == 0
+
+
+def test_a_run_that_was_killed_while_it_wrote_its_first_checkpoint_begins_again(polar, tmp_path, capfd):  # noqa: F811
+    checkpoint = tmp_path / "out" / "checkpoint-1"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "trainer_state.json").write_text("{}", encoding="utf-8")
+    command = words("pretrain", polar / "bert", polar, tmp_path / "out")
+    assert main(command) == 2  # it may be that of an older version
+    assert "is not empty" in error(capfd)
+    assert main([*command, "--resume_from_checkpoint", "auto"]) == 0
+
+
+def test_data_that_are_meant_to_change_may_change(polar, tmp_path, caplog):  # noqa: F811
+    command = begun(polar, tmp_path, "pretrain")
+    text = (polar / "plain.txt").read_bytes()
+    (polar / "plain.txt").write_bytes(text.replace(b"nice", b"rice", 1))
+    try:
+        assert main([*command, "--max_steps", "2", "--accept_changes", "true"]) == 0
+    finally:
+        (polar / "plain.txt").write_bytes(text)
+    assert "The run goes on with these" in caplog.text
