@@ -44,7 +44,6 @@ def snapshot(folder: Path) -> dict[str, Any]:
 
 def in_a_child(folder: Path, work: Callable[[], Any]) -> dict[str, Any]:
     """Call something in a forked process inside a folder; what it said, gave, raised and used."""
-    before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
@@ -68,7 +67,7 @@ def in_a_child(folder: Path, work: Callable[[], Any]) -> dict[str, Any]:
                 time.sleep(0.003)
         data += pipe.read() or b""
     found = json.loads(data or b"{}")
-    found["megabytes"] = max(0, used.ru_maxrss * 1024 - before) >> 20
+    found["megabytes"] = (used.ru_maxrss * 1024 - found.get("begun", 0)) >> 20
     found["status"] = os.waitstatus_to_exitcode(status)
     found["said"] = {name: (folder / f".{name}").read_text("utf-8", "replace") for name in ("stdout", "stderr")}
     for name in found.get("modules", ()):  # the next child has them already
@@ -96,7 +95,11 @@ def _be_the_child(folder: Path, work: Callable[[], Any], writing: int) -> None:
             os.dup2(target, number)
             setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        limit = _address_space() + (3 * MEGABYTES << 20)
+        size, resident = (
+            int(one) * resource.getpagesize() for one in Path("/proc/self/statm").read_text().split()[:2]
+        )
+        found["begun"] = resident
+        limit = size + (3 * MEGABYTES << 20)
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         known = set(sys.modules)
         try:
@@ -118,10 +121,6 @@ def _be_the_child(folder: Path, work: Callable[[], Any], writing: int) -> None:
         os.write(writing, json.dumps(found, default=str).encode("utf-8", "surrogatepass"))
     finally:
         os._exit(0 if found else 70)
-
-
-def _address_space() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 # ---- what may not be ----
