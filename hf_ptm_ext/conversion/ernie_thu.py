@@ -23,6 +23,7 @@ import torch
 from torch import nn
 
 from ..models.ernie_thu.configuration_ernie_thu import AUTO_MAP, MIX, NORM, SIM, ErnieThuConfig
+from .files import beside
 from .layout import DIMENSIONS, TIED, WORD_EMBEDDINGS, Layout, Shapes, by_our_names, has_part, lacking_parts, size_of
 from .options import check_options, made_config, read_fields
 from .report import Conversion
@@ -440,7 +441,7 @@ def write_original(
     torch.save(dict(tensors), folder / "pytorch_model.bin")
     with open(folder / "ernie_config.json", "w", encoding="utf-8", newline="\n") as file:
         file.write(json.dumps(dict(options), indent=2) + "\n")
-    if not (source / "tokenizer_config.json").is_file():
+    if beside(source, ("tokenizer.json", "vocab.txt")) is None:
         return
     from transformers import BertTokenizerFast  # type: ignore[attr-defined]
 

@@ -14,8 +14,9 @@ import torch
 from torch import nn
 
 from ..files import read_json
+from ..models.canonical.texts_canonical import text_lines
 from ..models.mass_nmt.configuration_mass_nmt import MassNmtConfig
-from .files import name_some
+from .files import beside, name_some
 from .layout import Layout, by_our_names, check_weights, layer_numbers, size_of
 from .options import check_options, made_config, read_fields
 from .report import Conversion
@@ -344,8 +345,8 @@ def write_original(
         for part in PARTS
     }
     content: dict[str, Any] = {**halves, "params": dict(options)}
-    if (source / "vocab.json").is_file():
-        vocabulary = read_json(source / "vocab.json")
+    if (file := beside(source, ("vocab.json",))) is not None:
+        vocabulary = read_json(file)
         words = {original_word(word): number for word, number in sorted(vocabulary.items(), key=lambda item: item[1])}
         content |= {
             "dico_id2word": {number: word for word, number in words.items()},
@@ -353,11 +354,10 @@ def write_original(
             "dico_counts": dict.fromkeys(words, 0),
         }
     torch.save(content, folder / "model.pth")
-    if (source / "merges.txt").is_file():
-        with open(source / "merges.txt", encoding="utf-8") as file:
-            merges = [line.rstrip("\n") for line in file if line.strip()]
-        with open(folder / "codes", "w", encoding="utf-8", newline="\n") as file:
-            file.write("".join(f"{merge} 0\n" for merge in merges))
+    if (file := beside(source, ("merges.txt",))) is not None:
+        merges = [line for line in text_lines(file) if line.strip()]
+        with open(folder / "codes", "w", encoding="utf-8", newline="\n") as codes:
+            codes.write("".join(f"{merge} 0\n" for merge in merges))
 
 
 def flat_names(original: Mapping[str, Any]) -> list[str]:

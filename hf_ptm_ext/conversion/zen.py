@@ -14,8 +14,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..files import read_json
 from ..models.zen.configuration_zen import AUTO_MAP, ZenConfig
-from ..models.zen.lexicon_zen import LEXICON_FILE
+from ..models.zen.lexicon_zen import LEXICON_FILE, read_lexicon
+from .files import beside
 from .layout import DIMENSIONS, RENAMES, Layout
 from .options import check_options, made_config, read_fields
 from .report import Conversion
@@ -241,10 +243,12 @@ def write_original(
     torch.save(dict(tensors), folder / "pytorch_model.bin")
     with open(folder / "config.json", "w", encoding="utf-8", newline="\n") as file:
         file.write(json.dumps(dict(options), indent=2) + "\n")
-    if (source / "tokenizer.json").is_file():
-        with open(source / "tokenizer.json", encoding="utf-8") as file:
-            vocab = json.load(file)["model"]["vocab"]
+    if (tokenizer := beside(source, ("tokenizer.json",))) is not None:
+        vocab = (read_json(tokenizer).get("model") or {}).get("vocab")
+        if not isinstance(vocab, dict) or not all(isinstance(number, int) for number in vocab.values()):
+            raise ValueError(f"{tokenizer} must hold a WordPiece tokenizer, as BERT's; it has no `vocab` of numbers.")
         with open(folder / "vocab.txt", "w", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{piece}\n" for piece in sorted(vocab, key=vocab.__getitem__))
-    if (source / LEXICON_FILE).is_file():
-        shutil.copyfile(source / LEXICON_FILE, folder / LEXICON_FILE)
+    if (lexicon := beside(source, (LEXICON_FILE,))) is not None:
+        read_lexicon(lexicon)  # refuses what is none
+        shutil.copyfile(lexicon, folder / LEXICON_FILE)

@@ -1,7 +1,7 @@
 """The damages: kind -> what is done to a file, a command line or a folder, and what must then come out.
 
-`refuse`: nothing but an error is right. `same`: it must be read as the sound one is. `any`: an error or a result, and
-what the sandbox looks for in every case. Each function draws from the `Random` it is given, and from nothing else.
+`refuse`: nothing but an error is right. `any`: an error or a result, and what
+the sandbox looks for in every case. Each function draws from the `Random` it is given, and from nothing else.
 """
 
 import gzip
@@ -10,7 +10,6 @@ import math
 import os
 import pickle
 import re
-import shutil
 import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from safetensors.torch import load_file, save_file
 
-REFUSE, SAME, ANY = "refuse", "same", "any"
+REFUSE, ANY = "refuse", "any"
 CANARY, SECRET = "canary", "hf_CANARYcanaryCANARYcanaryCANARYcanary"
 TEXT = (
     *(".txt", ".tsv", ".csv", ".jsonl", ".json", ".conll", ".spo", ".yaml", ".vec", "codes", "_token", "_entity"),
@@ -29,6 +28,7 @@ TEXT = (
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")
 MATRICES = ("model.safetensors", "entity_table.safetensors", ".bin", ".pt", ".pth")
 EVERY = (*TEXT, *WEIGHTS, ".parquet", ".idx", ".gz")
+Change = Callable[[bytes, Random], bytes]
 NUMBERS = ("nan", "-1", "inf", "1e400", "", "abc", "-0.5", "1e30", "999999999999999999999", "0")
 
 
@@ -61,11 +61,6 @@ def replaced(make: Callable[[Path], Any]) -> Callable[[Path, Random], None]:
     return damage
 
 
-def at_a_byte(data: bytes, random: Random, value: bytes) -> bytes:
-    place = random.randrange(len(data))
-    return data[:place] + value + data[place + 1 :]
-
-
 def flipped(data: bytes, random: Random) -> bytes:
     changed = bytearray(data)
     for _ in range(random.choice((1, 8, 64))):
@@ -88,46 +83,40 @@ def linked_out(path: Path) -> str:
     return "kept"
 
 
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 9\n"
+HTML = b"<!DOCTYPE html>\n<html><body>404 not found</body></html>\n"
+SEPARATORS = "\u2028\u0085\x0b\x1c"
+BOTH, ALL = (*TEXT, *WEIGHTS), (*TEXT, *WEIGHTS, ".parquet")
+IN_BYTES: dict[str, tuple[Change, Sequence[str], str]] = {
+    "empty": (lambda d, r: b"", BOTH, REFUSE),
+    "blank": (lambda d, r: b" \n\t\n", BOTH, REFUSE),
+    "truncate": (lambda d, r: d[: r.randrange(len(d))], TEXT, ANY),
+    "flip": (flipped, (*BOTH, ".idx", ".parquet"), ANY),
+    "cut": (lambda d, r: d[: r.randrange(1, len(d))], (*WEIGHTS, ".parquet"), REFUSE),
+    "nul": (lambda d, r: in_a_word(d, r, b"\0"), TEXT, REFUSE),
+    "latin1": (lambda d, r: in_a_word(d, r, b"\xe9"), TEXT, REFUSE),
+    "surrogate bytes": (lambda d, r: in_a_word(d, r, b"\xed\xa0\x80"), TEXT, REFUSE),
+    "utf16": (lambda d, r: d.decode("utf-8", "ignore").encode("utf-16"), TEXT, REFUSE),
+    "bom": (lambda d, r: b"\xef\xbb\xbf" + d, TEXT, ANY),
+    "crlf": (lambda d, r: d.replace(b"\n", b"\r\n"), TEXT, ANY),
+    "separators": (lambda d, r: in_a_word(d, r, r.choice(SEPARATORS).encode()), TEXT, ANY),
+    "huge line": (lambda d, r: d + b"x" * (40 << 20), TEXT, ANY),
+    "binary": (lambda d, r: r.randbytes(400), ALL, REFUSE),
+    "lfs": (lambda d, r: LFS, ALL, REFUSE),
+    "html": (lambda d, r: HTML, ALL, REFUSE),
+}
+IN_PLACE: dict[str, Callable[[Path], Any]] = {
+    "folder": Path.mkdir,
+    "fifo": os.mkfifo,
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "dangling": lambda path: path.symlink_to("nowhere"),
+    "missing": lambda path: None,
+}
 BYTES = {
-    "empty": Kind(rewritten(lambda data, random: b""), (*TEXT, *WEIGHTS), REFUSE),
-    "blank": Kind(rewritten(lambda data, random: b" \n\t\n"), (*TEXT, *WEIGHTS), REFUSE),
-    "truncate": Kind(rewritten(lambda data, random: data[: random.randrange(len(data))]), TEXT, ANY),
-    "flip": Kind(rewritten(flipped), (*TEXT, *WEIGHTS, ".idx", ".parquet"), ANY),
-    "cut": Kind(
-        rewritten(lambda data, random: data[: random.randrange(1, len(data))]), (*WEIGHTS, ".parquet"), REFUSE
-    ),
-    "nul": Kind(rewritten(lambda data, random: in_a_word(data, random, b"\0")), TEXT, REFUSE),
-    "latin1": Kind(rewritten(lambda data, random: in_a_word(data, random, b"\xe9")), TEXT, REFUSE),
-    "surrogate bytes": Kind(rewritten(lambda data, random: in_a_word(data, random, b"\xed\xa0\x80")), TEXT, REFUSE),
-    "utf16": Kind(rewritten(lambda data, random: data.decode("utf-8", "ignore").encode("utf-16")), TEXT, REFUSE),
-    "bom": Kind(rewritten(lambda data, random: b"\xef\xbb\xbf" + data), TEXT, ANY),
-    "crlf": Kind(rewritten(lambda data, random: data.replace(b"\n", b"\r\n")), TEXT, ANY),
-    "separators": Kind(
-        rewritten(lambda data, random: in_a_word(data, random, random.choice("\u2028\u0085\x0b\x1c").encode())),
-        TEXT,
-        ANY,
-    ),
-    "huge line": Kind(rewritten(lambda data, random: data + b"x" * (40 << 20)), TEXT, ANY),
-    "binary": Kind(rewritten(lambda data, random: random.randbytes(400)), (*TEXT, *WEIGHTS, ".parquet"), REFUSE),
-    "lfs": Kind(
-        rewritten(
-            lambda data, random: b"version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 9\n"
-        ),
-        (*TEXT, *WEIGHTS, ".parquet"),
-        REFUSE,
-    ),
-    "html": Kind(
-        rewritten(lambda data, random: b"<!DOCTYPE html>\n<html><body>404 not found</body></html>\n"),
-        (*TEXT, *WEIGHTS, ".parquet"),
-        REFUSE,
-    ),
-    "folder": Kind(replaced(lambda path: path.mkdir()), EVERY, REFUSE),
-    "fifo": Kind(replaced(lambda path: os.mkfifo(path)), EVERY, REFUSE),
-    "device": Kind(replaced(lambda path: path.symlink_to("/dev/zero")), EVERY, REFUSE),
-    "dangling": Kind(replaced(lambda path: path.symlink_to("nowhere")), EVERY, REFUSE),
-    "missing": Kind(replaced(lambda path: None), EVERY, REFUSE),
-    "link": Kind(replaced(linked_out), (*TEXT, *WEIGHTS), ANY),
-}  # fmt: skip
+    **{name: Kind(rewritten(change), *more) for name, (change, *more) in IN_BYTES.items()},
+    **{name: Kind(replaced(make), EVERY, REFUSE) for name, make in IN_PLACE.items()},
+    "link": Kind(replaced(linked_out), BOTH, ANY),
+}
 
 
 # ---- JSON ----
@@ -210,55 +199,38 @@ def repeated(owner: Any, key: Any, random: Random) -> str:
     return f'{{"{name}": {json.dumps(random.choice(STRANGE))}, "{name}": WHOLE}}'
 
 
-JSON = {
-    "json value": Kind(in_json(put), (".json", ".jsonl"), ANY),
-    "json drop": Kind(in_json(drop), (".json", ".jsonl"), ANY),
-    "json extra": Kind(in_json(more), (".json", ".jsonl"), ANY),
-    "json type": Kind(in_json(mistyped), (".json", ".jsonl"), ANY),
-    "json twice": Kind(in_json(repeated), (".json", ".jsonl"), ANY),
-    "json 1e400": Kind(in_json(lambda owner, key, random: '{"x": 1e400, "y": WHOLE}'), (".json", ".jsonl"), ANY),
-    "json deep": Kind(in_json(lambda owner, key, random: "[" * 100_000 + "]" * 100_000), (".json", ".jsonl"), REFUSE),
-    "json root": Kind(
-        in_json(lambda owner, key, random: random.choice(("[]", "null", "7", '"x"', "[WHOLE]x", "{'a': 1}"))),
-        (".json", ".jsonl"),
-        REFUSE,
-    ),
-    "json long number": Kind(
-        in_json(lambda owner, key, random: '{"x": ' + "9" * 10_000 + "}"), (".json", ".jsonl"), REFUSE
-    ),
+DEEP, LONG = "[" * 100_000 + "]" * 100_000, '{"x": ' + "9" * 10_000 + "}"
+ROOTS = ("[]", "null", "7", '"x"', "[WHOLE]x", "{'a': 1}")
+IN_JSON: dict[str, tuple[Callable[[Any, Any, Random], str | None], str]] = {
+    "value": (put, ANY),
+    "drop": (drop, ANY),
+    "extra": (more, ANY),
+    "type": (mistyped, ANY),
+    "twice": (repeated, ANY),
+    "1e400": (lambda owner, key, random: '{"x": 1e400, "y": WHOLE}', ANY),
+    "deep": (lambda owner, key, random: DEEP, REFUSE),
+    "root": (lambda owner, key, random: random.choice(ROOTS), REFUSE),
+    "long number": (lambda owner, key, random: LONG, REFUSE),
 }
-
-YAML = {
-    name: Kind(rewritten(change), (".yaml",), verdict)
-    for name, change, verdict in (
-        (
-            "yaml bomb",
-            lambda data, random: b"a: &a [x,x,x,x,x,x,x,x,x]\n"
-            + b"".join(b"%c: &%c [%s]\n" % (98 + n, 98 + n, b",".join([b"*%c" % (97 + n)] * 9)) for n in range(9))
-            + data,
-            REFUSE,
-        ),
-        ("yaml bomb value", lambda data, random: data + b"seeds: &a [1, 2]\ndata_license: [*a, *a]\n", REFUSE),
-        ("yaml tag", lambda data, random: data + b"x: !!python/object/apply:os.system ['touch canary']\n", REFUSE),
-        ("yaml twice", lambda data, random: data + random.choice(data.splitlines(keepends=True)), REFUSE),
-        ("yaml unknown", lambda data, random: data + b"no_such_argument: 1\n", REFUSE),
-        ("yaml list", lambda data, random: b"- a\n- b\n", REFUSE),
-        ("yaml deep", lambda data, random: data + b"license: " + b"[" * 3000 + b"]" * 3000 + b"\n", REFUSE),
-        ("yaml documents", lambda data, random: data + b"---\n" + data, REFUSE),
-        (
-            "yaml value",
-            lambda data, random: re.sub(
-                rb"(?m)^(output_dir|max_seq_length|task|train_file|model_name_or_path|stages|tasks|language): .*$",
-                lambda match: match[1]
-                + b": "
-                + random.choice((b".nan", b"-1", b"null", b"[1, [2]]", b"{a: 1}", b"2020-01-01", b"!!binary aGk=")),
-                data,
-            ),
-            ANY,
-        ),
-        ("yaml tabs", lambda data, random: data + b"\tlicense: mit\n", REFUSE),
-    )
-}  # fmt: skip
+JSON = {f"json {name}": Kind(in_json(change), (".json", ".jsonl"), one) for name, (change, one) in IN_JSON.items()}
+BOMB = b"a: &a [x,x,x,x,x,x,x,x,x]\n" + b"".join(
+    b"%c: &%c [%s]\n" % (98 + n, 98 + n, b",".join([b"*%c" % (97 + n)] * 9)) for n in range(9)
+)
+CHANGED = rb"(?m)^(output_dir|max_seq_length|task|train_file|model_name_or_path|stages|tasks|language): .*$"
+VALUES = (b".nan", b"-1", b"null", b"[1, [2]]", b"{a: 1}", b"2020-01-01", b"!!binary aGk=")
+IN_YAML: dict[str, tuple[Change, str]] = {
+    "bomb": (lambda d, r: BOMB + d, REFUSE),
+    "bomb value": (lambda d, r: d + b"seeds: &a [1, 2]\ndata_license: [*a, *a]\n", REFUSE),
+    "tag": (lambda d, r: d + b"x: !!python/object/apply:os.system ['touch canary']\n", REFUSE),
+    "twice": (lambda d, r: d + r.choice(d.splitlines(keepends=True)), REFUSE),
+    "unknown": (lambda d, r: d + b"no_such_argument: 1\n", REFUSE),
+    "list": (lambda d, r: b"- a\n- b\n", REFUSE),
+    "deep": (lambda d, r: d + b"license: " + b"[" * 3000 + b"]" * 3000 + b"\n", REFUSE),
+    "documents": (lambda d, r: d + b"---\n" + d, REFUSE),
+    "value": (lambda d, r: re.sub(CHANGED, lambda match: match[1] + b": " + r.choice(VALUES), d), ANY),
+    "tabs": (lambda d, r: d + b"\tlicense: mit\n", REFUSE),
+}
+YAML = {f"yaml {name}": Kind(rewritten(change), (".yaml",), one) for name, (change, one) in IN_YAML.items()}
 
 
 # ---- weights ----
@@ -369,28 +341,28 @@ def in_a_row(change: Callable[[list[str], Random], list[str]]) -> Callable[[Path
 
 
 COLUMNS = (".tsv", ".csv", ".conll", ".spo", ".vec", "vectors.txt", "entity2id.txt", "ngram.txt", "codes")
+IN_CELLS: dict[str, Callable[[list[str], Random], list[str]]] = {
+    "ragged": lambda cells, r: [*cells, "x"],
+    "short": lambda cells, r: cells[:-1],
+    "empty cell": lambda cells, r: [*cells[:-1], ""],
+    "first empty": lambda cells, r: ["", *cells[1:]],
+    "quotes": lambda cells, r: ['"' + cells[0], *cells[1:]],
+    "nan": lambda cells, r: [*cells[:-1], r.choice(NUMBERS)],
+    "new label": lambda cells, r: [*cells[:-1], "unseen"],
+    "long cell": lambda cells, r: [cells[0] + " word" * 60_000, *cells[1:]],
+}
+IN_TABLES: dict[str, tuple[Callable[[list[str], Random], list[str]], Sequence[str], str]] = {
+    "no header": (lambda lines, r: lines[1:], COLUMNS, ANY),
+    "header only": (lambda lines, r: lines[:1], ("texts.tsv", "texts.csv"), REFUSE),
+    "header twice": (lambda lines, r: [f"{lines[0]}\tlabel", *lines[1:]], ("texts.tsv",), REFUSE),
+    "one class": (lambda lines, r: [re.sub("bad$", "good", line) for line in lines], ("texts.tsv",), ANY),
+    "all the same": (lambda lines, r: [lines[0], *[lines[-1]] * len(lines)], COLUMNS, ANY),
+    "alone": (lambda lines, r: lines[:2], (*COLUMNS, ".jsonl"), ANY),
+}
 ROWS = {
-    "row ragged": Kind(in_a_row(lambda cells, random: [*cells, "x"]), COLUMNS, ANY),
-    "row short": Kind(in_a_row(lambda cells, random: cells[:-1]), COLUMNS, ANY),
-    "row empty cell": Kind(in_a_row(lambda cells, random: [*cells[:-1], ""]), COLUMNS, ANY),
-    "row first empty": Kind(in_a_row(lambda cells, random: ["", *cells[1:]]), COLUMNS, ANY),
-    "row quotes": Kind(in_a_row(lambda cells, random: ['"' + cells[0], *cells[1:]]), COLUMNS, ANY),
-    "row nan": Kind(in_a_row(lambda cells, random: [*cells[:-1], random.choice(NUMBERS)]), COLUMNS, ANY),
-    "row new label": Kind(in_a_row(lambda cells, random: [*cells[:-1], "unseen"]), COLUMNS, ANY),
-    "row long cell": Kind(in_a_row(lambda cells, random: [cells[0] + " word" * 60_000, *cells[1:]]), COLUMNS, ANY),
-    "row no header": Kind(in_lines(lambda lines, random: lines[1:]), COLUMNS, ANY),
-    "row header only": Kind(in_lines(lambda lines, random: lines[:1]), ("texts.tsv", "texts.csv"), REFUSE),
-    "row header twice": Kind(
-        in_lines(lambda lines, random: [f"{lines[0]}\tlabel", *lines[1:]]), ("texts.tsv",), REFUSE
-    ),
-    "row one class": Kind(
-        in_lines(lambda lines, random: [lines[0], *(re.sub("bad$", "good", line) for line in lines[1:])]),
-        ("texts.tsv",),
-        ANY,
-    ),
-    "row all the same": Kind(in_lines(lambda lines, random: [lines[0], *[lines[-1]] * len(lines)]), COLUMNS, ANY),
-    "row alone": Kind(in_lines(lambda lines, random: lines[:2]), (*COLUMNS, ".jsonl"), ANY),
-}  # fmt: skip
+    **{f"row {name}": Kind(in_a_row(change), COLUMNS, ANY) for name, change in IN_CELLS.items()},
+    **{f"row {name}": Kind(in_lines(change), *more) for name, (change, *more) in IN_TABLES.items()},
+}
 
 
 def bomb(path: Path, random: Random) -> None:
@@ -400,9 +372,9 @@ def bomb(path: Path, random: Random) -> None:
 
 
 GZIP = {
-    "gzip": Kind(rewritten(lambda data, random: gzip.compress(data)), (".gz",), ANY),
-    "gzip cut": Kind(rewritten(lambda data, random: data[: random.randrange(12, len(data) - 1)]), (".gz",), REFUSE),
-    "gzip plain": Kind(rewritten(lambda data, random: gzip.decompress(data)), (".gz",), REFUSE),
+    "gzip": Kind(rewritten(lambda d, r: gzip.compress(d)), (".gz",), ANY),
+    "gzip cut": Kind(rewritten(lambda d, r: d[: r.randrange(12, len(d) - 1)]), (".gz",), REFUSE),
+    "gzip plain": Kind(rewritten(lambda d, r: gzip.decompress(d)), (".gz",), REFUSE),
     "gzip flip": Kind(rewritten(flipped), (".gz",), ANY),
     "gzip bomb": Kind(bomb, (".gz",), ANY),
 }
@@ -416,25 +388,17 @@ def values_of(words: list[str]) -> list[int]:
     return [n for n, word in enumerate(words) if n and words[n - 1].startswith("--") and not word.startswith("--")]
 
 
-def with_value(choices: Sequence[str], only: str = "") -> Callable[..., list[str]]:
-    """A value of the command line becomes another one."""
-
-    def damage(words: list[str], random: Random, numbers: Sequence[str]) -> list[str]:
-        places = [place for place in values_of(words) if only in words[place - 1]] or values_of(words)
-        place = random.choice(places or [len(words) - 1])
-        return [*words[:place], random.choice(choices), *words[place + 1 :]]
-
-    return damage
+def dropped(words: list[str], random: Random, numbers: Sequence[str]) -> list[str]:
+    """Without one of the options, but for those whose defaults are a large model or a long training."""
+    kept = ("--config_overrides", "--max_steps", "--model_name_or_path" if words[0] in NEW_MODELS else "")
+    places = [place for place in values_of(words) if words[place - 1] not in kept]
+    place = random.choice(places or [len(words) - 1])
+    return words[: place - 1] + words[place + 1 :]
 
 
-def with_number(
-    words: list[str], random: Random, numbers: Sequence[str], values: Sequence[str] = NUMBERS
-) -> list[str]:
-    return [*words, f"--{random.choice(numbers)}", random.choice(values)] if numbers else [*words, *values[:1]]
-
-
-def with_nan(words: list[str], random: Random, numbers: Sequence[str]) -> list[str]:
-    return with_number(words, random, numbers, ("nan", "inf", "1e400", "-inf", "abc"))
+def strange(words: list[str], random: Random, numbers: Sequence[str]) -> list[str]:
+    place = random.choice(values_of(words) or [len(words) - 1])
+    return [*words[:place], random.choice(STRANGE_WORDS), *words[place + 1 :]]
 
 
 STRANGE_WORDS = (
@@ -451,31 +415,25 @@ STRANGE_WORDS = (
         "--",
         "{",
         "[]",
-        "null",
     ),
-    *("nan", "-1", "1e400", "~", "%s", "*.nothing", "/dev/stdin", "/dev/zero", " "),
+    *("null", "nan", "-1", "1e400", "~", "%s", "*.nothing", "/dev/stdin", "/dev/zero", " "),
 )
-WORDS = {
-    "unknown option": Kind(lambda words, random, numbers: [*words, "--no_such_option", "1"], (), REFUSE),
-    "missing value": Kind(lambda words, random, numbers: words[: random.choice(values_of(words) or [1])], (), ANY),
-    "option dropped": Kind(
-        lambda words, random, numbers: (lambda place: words[: place - 1] + words[place + 1 :])(
-            random.choice(values_of(words) or [len(words) - 1])
-        ),
-        (),
-        ANY,
-    ),
-    "number": Kind(with_number, (), ANY),
-    "no number": Kind(with_nan, (), REFUSE),
-    "strange value": Kind(with_value(STRANGE_WORDS), (), ANY),
-    "twice": Kind(lambda words, random, numbers: [*words, *words[-2:]], (), ANY),
-    "word more": Kind(lambda words, random, numbers: [*words, random.choice(STRANGE_WORDS)], (), ANY),
-    "order": Kind(lambda words, random, numbers: [words[0], *random.sample(words[1:], len(words) - 1)], (), ANY),
-    "secret": Kind(lambda words, random, numbers: [*words, "--hub_token", SECRET], (), ANY),
-    "secret and mistake": Kind(
-        lambda words, random, numbers: [*words, "--hub_token", SECRET, "--max_steps", "x"], (), REFUSE
-    ),
-}  # fmt: skip
+NEW_MODELS = ("pretrain", "finetune-seq2seq")
+NO_NUMBERS = ("nan", "inf", "1e400", "-inf", "abc")
+IN_WORDS: dict[str, tuple[Callable[[list[str], Random, Sequence[str]], list[str]], str]] = {
+    "unknown option": (lambda words, r, numbers: [*words, "--no_such_option", "1"], REFUSE),
+    "missing value": (lambda words, r, numbers: words[: r.choice(values_of(words) or [1])], ANY),
+    "option dropped": (dropped, ANY),
+    "number": (lambda words, r, numbers: [*words, f"--{r.choice(numbers)}", r.choice(NUMBERS)], ANY),
+    "no number": (lambda words, r, numbers: [*words, f"--{r.choice(numbers)}", r.choice(NO_NUMBERS)], REFUSE),
+    "strange value": (strange, ANY),
+    "twice": (lambda words, r, numbers: [*words, *words[-2:]], ANY),
+    "word more": (lambda words, r, numbers: [*words, r.choice(STRANGE_WORDS)], ANY),
+    "order": (lambda words, r, numbers: [words[0], *r.sample(words[1:], len(words) - 1)], ANY),
+    "secret": (lambda words, r, numbers: [*words, "--hub_token", SECRET], ANY),
+    "secret and mistake": (lambda words, r, numbers: [*words, "--hub_token", SECRET, "--seed", "x"], REFUSE),
+}
+WORDS = {name: Kind(change, (), verdict) for name, (change, verdict) in IN_WORDS.items()}
 
 
 # ---- output folders: what lies there before ----
@@ -517,16 +475,10 @@ KINDS = {**OF_FILES, **WORDS, **OUTPUT}
 
 def suits(kind: Kind, path: Path | str) -> bool:
     """Whether a kind is one of this file's."""
-    return str(path).endswith(tuple(kind.files)) and not (str(path).endswith(".json") and kind.files is COLUMNS)
+    name = Path(path).name
+    if name == "instances.bin":  # no weights
+        return kind.files is EVERY
+    return name.endswith(tuple(kind.files)) and not (name.endswith(".json") and kind.files is COLUMNS)
 
 
-def apply_to(path: Path, kind: Kind, random: Random) -> None:
-    """Damage a file; a file that the damage itself cannot read stays as it is."""
-    if path.is_symlink():
-        real = path.resolve()
-        path.unlink()
-        shutil.copyfile(real, path)
-    kind.damage(path, random)
-
-
-__all__ = ["CANARY", "KINDS", "OF_FILES", "OUTPUT", "SECRET", "WORDS", "Kind", "apply_to", "suits"]
+__all__ = ["ANY", "CANARY", "KINDS", "OF_FILES", "OUTPUT", "SECRET", "UNNEEDED", "WORDS", "suits"]

@@ -310,7 +310,7 @@ def _readers() -> Iterator[tuple[str, EntryPoint]]:
         "read instances",
         EntryPoint(("instances.idx", "instances.bin"), call=_listed(data.read_instances, "instances")),
     )
-    rows = lambda names: [int(name.removeprefix("Q")) for name in names]  # noqa: E731
+    rows = lambda names: [len(name) for name in names]  # noqa: E731
     shard = ("shard_token", "shard_entity")
     yield "read entity documents", EntryPoint(shard, call=_listed(data.read_entity_documents, *shard, rows))
     sides = ("left.txt", "right.txt")

@@ -78,7 +78,7 @@ def run_case(case: str, base: Path, folder: Path) -> list[str]:
     name, spelt, _ = case.split("/")
     entry, kind_name = ENTRY_POINTS[name], NAMES[spelt]
     kind, random, words = KINDS[kind_name], Random(case), list(entry.words)
-    verdict = kind.verdict
+    verdict = ANY if name == "verify-files" else kind.verdict  # which tells what is wrong as its result
     entry.place(base, folder)
     if kind_name in OUTPUT:
         kind.damage(folder / OUT, random)

@@ -45,8 +45,10 @@ def read_config_file(path: Path) -> dict[str, Any]:
     """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
+        json.dumps(value, allow_nan=False)  # what is read would be saved again
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} must be JSON: {error}.") from error
+        reason = str(error).partition(";")[0].rstrip(".")
+        raise ValueError(f"{path} must be JSON: {reason}.") from error
     if not isinstance(value, dict):
         raise ValueError(f"{path} must hold a JSON object, got a {type(value).__name__}.")
     return value
