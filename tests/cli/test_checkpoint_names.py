@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from hf_ptm_ext.cli import main
-from hf_ptm_ext.cli.checkpoint_names import check_names, load_tokenizer
+from hf_ptm_ext.cli.checkpoint_names import check_names, load_tokenizer, tokenizer_of
 from hf_ptm_ext.data import train_wordpiece
 
 
@@ -65,3 +65,16 @@ def test_what_is_neither_a_folder_nor_within_reach_is_said_to_be_both():
 def test_every_job_looks_before_it_reads_anything(tmp_path, capsys, command):
     assert main([*command, "--model_name_or_path", "/no/such", "--output_dir", str(tmp_path / "out")]) == 2
     assert "`model_name_or_path` = /no/such does not exist" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", ["NaN", "1e400", r'"\ud800"'])
+def test_what_a_tokenizers_config_could_not_be_saved_with_is_told_before_training(tmp_path, value):
+    (tmp_path / "tokenizer_config.json").write_text(f'{{"more": {value}}}', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"tokenizer_config\.json must be JSON"):
+        tokenizer_of(str(tmp_path), "model_name_or_path")
+
+
+def test_a_tokenizer_without_its_vocabulary_is_told_before_training(tmp_path):
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"has no vocabulary: none of .*tokenizer\.json.* is a file there"):
+        tokenizer_of(str(tmp_path), "model_name_or_path")

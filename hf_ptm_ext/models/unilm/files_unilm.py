@@ -45,7 +45,8 @@ def read_config_file(path: Path) -> dict[str, Any]:
     """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-        json.dumps(value, allow_nan=False)  # what is read would be saved again
+        # What is read is saved again: no number that is none, no half character.
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
         reason = str(error).partition(";")[0].rstrip(".")
         raise ValueError(f"{path} must be JSON: {reason}.") from error
