@@ -224,7 +224,9 @@ def _file(error: BaseException) -> str | None:
             found = _name(value)
             if found is None or not os.path.basename(found) or not (os.sep in found or os.path.lexists(found)):
                 continue
-            if os.path.lexists(os.path.dirname(found) or "."):
+            # Its own folder may have been removed meanwhile, with whatever a failed start had written.
+            parents = list(PurePath(found).parents)
+            if any(os.path.lexists(parent) for parent in (parents[:-1] if os.path.isabs(found) else parents)):
                 return found
     return None
 

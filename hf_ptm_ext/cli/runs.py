@@ -129,6 +129,8 @@ def _work(folder: Path) -> set[Path]:
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name not in (PARTIAL, BEFORE)]
         runs = Path(place).name == RUNS
+        if Path(place).name.startswith("checkpoint-"):  # half-written without this
+            names = [name for name in names if name == TRAINER_STATE]
         found |= {Path(place) / name for name in names if name in WORK or (runs and name.startswith("seed"))}
     return found
 

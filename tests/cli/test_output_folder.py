@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -236,3 +237,19 @@ def test_data_that_are_meant_to_change_may_change(polar, tmp_path, caplog):  # n
     finally:
         (polar / "plain.txt").write_bytes(text)
     assert "The run goes on with these" in caplog.text
+
+
+@pytest.mark.parametrize("job", ["finetune", "pretrain"])
+def test_a_disk_that_is_full_is_one_line_and_leaves_nothing_half_written(polar, tmp_path, job):  # noqa: F811
+    model = polar / ("bert" if job == "pretrain" else "classification")
+    command = [*words(job, model, polar, tmp_path / "out"), "--save_strategy", "steps", "--save_steps", "1"]
+    # KiB: less than an optimizer's state, more than a model
+    limited = f"ulimit -f 48; exec {shlex.join([sys.executable, '-m', 'hf_ptm_ext', *command])}"
+    process = subprocess.run(["bash", "-c", limited], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert process.returncode == 2
+    line = process.stderr.strip().splitlines()[-1]
+    assert str(tmp_path / "out") in line
+    assert "could not be written" in line
+    assert "Traceback" not in process.stderr
+    assert not (tmp_path / "out").exists()
+    assert main(command) == 0
