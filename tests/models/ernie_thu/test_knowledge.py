@@ -18,6 +18,7 @@ from hf_ptm_ext.models.ernie_thu.modeling_ernie_thu import (
     ErnieThuModel,
 )
 from hf_ptm_ext.trainers import PtmTrainer
+from hf_ptm_ext.trainers.pushes import TRAINING_STATE
 from tests.conformance.family import assert_same, assert_same_outputs
 
 SIZES = {
@@ -263,11 +264,11 @@ def test_a_model_is_saved_with_the_table_that_its_config_names(table, tmp_path, 
 def test_a_push_in_mid_training_has_the_table(table, tmp_path):
     which = model()
     which.set_entity_table(table, source={"path": "knowledge/entities.safetensors"})
-    options = {"use_cpu": True, "report_to": [], "hub_strategy": "end"}  # copies for a push, and does not push
-    trainer = PtmTrainer(model=which, args=TrainingArguments(str(tmp_path / "out"), **options))
+    trainer = PtmTrainer(model=which, args=TrainingArguments(str(tmp_path / "out"), use_cpu=True, report_to=[]))
     which.save_pretrained(tmp_path / "out" / "checkpoint-1")
-    trainer._push_from_checkpoint(str(tmp_path / "out" / "checkpoint-1"))
-    assert EntityTable.from_file(tmp_path / "out" / "knowledge" / "entities.safetensors").sha256 == table.sha256
+    pushed = trainer._snapshot(tmp_path / "out" / "checkpoint-1", TRAINING_STATE)
+    assert EntityTable.from_file(pushed / "knowledge" / "entities.safetensors").sha256 == table.sha256
+    assert (pushed / "modeling_ernie_thu.py").is_file()
 
 
 def test_what_is_no_table_is_refused():
