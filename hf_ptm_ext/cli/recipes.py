@@ -158,7 +158,7 @@ def parse_text(text: str, form: str, where: Any) -> Any:
         ValueError: recipe.json is not valid JSON: the key 'seeds' is there twice.
     """
     try:
-        value = json.loads(text, object_pairs_hook=_unique) if form == "json" else yaml.load(text, _Loader)
+        value = json.loads(text, object_pairs_hook=_unique) if form == "json" else _Loader(text).get_single_data()
     except (ValueError, yaml.YAMLError, RecursionError, OverflowError, LookupError, TypeError) as error:
         reason = "too deeply nested" if isinstance(error, RecursionError) else " ".join(str(error).split()).rstrip(".")
         raise ValueError(f"{where} is not valid {form.upper()}: {reason[:400]}.") from error
