@@ -118,7 +118,7 @@ def _files(folder: Path) -> Iterator[tuple[str, Any]]:
         if path.is_file() and path.name not in NO_CONFIG_FILES:
             try:
                 yield path.name, json.loads(path.read_text(encoding="utf-8"))
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
 
 
