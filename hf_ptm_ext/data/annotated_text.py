@@ -9,11 +9,12 @@ Spans are characters of the text, end exclusive. Words are joined by blanks.
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from .lines import iter_lines, json_object, json_value, whole_text
+from .rows import id_of
 
 
 @dataclass(frozen=True)
@@ -48,15 +49,17 @@ class RelationExample:
         text: the text.
         head: first argument of the relation.
         tail: second argument.
-        label: the relation.
+        label: the relation, `None` if it is not told.
         entities: mentions whose entity is told to the model.
+        id: its name in the data set, if it has one.
     """
 
     text: str
     head: Mention
     tail: Mention
-    label: str
+    label: str | None
     entities: tuple[Mention, ...] = ()
+    id: str | int | None = None
 
 
 @dataclass(frozen=True)
@@ -66,14 +69,16 @@ class TypingExample:
     Args:
         text: the text.
         mention: what is typed.
-        labels: its types, possibly none.
+        labels: its types, possibly none; `None` if they are not told.
         entities: mentions whose entity is told to the model.
+        id: its name in the data set, if it has one.
     """
 
     text: str
     mention: Mention
-    labels: tuple[str, ...]
+    labels: tuple[str, ...] | None
     entities: tuple[Mention, ...] = ()
+    id: str | int | None = None
 
 
 def mark_mentions(text: str, mentions: Sequence[tuple[tuple[int, int], str]]) -> str:
@@ -105,11 +110,12 @@ def mark_mentions(text: str, mentions: Sequence[tuple[tuple[int, int], str]]) ->
     return "".join([*parts, text[at:]])
 
 
-def read_relation_examples(path: str | Path) -> list[RelationExample]:
+def read_relation_examples(path: str | Path, unlabelled: bool = False) -> list[RelationExample]:
     """Read examples of relation classification; the form is told by the fields.
 
     Args:
         path: `.json` (a list), `.jsonl`, or SemEval's `.txt`; also `.gz`.
+        unlabelled: records may be without a relation, which is `None` then (default: they are refused).
 
     Returns:
         The examples in order.
@@ -130,16 +136,19 @@ def read_relation_examples(path: str | Path) -> list[RelationExample]:
     """
     path = Path(path)
     if ".txt" in path.suffixes:
-        return list(_semeval(path))
-    return _converted(path, _relation)
+        return list(_semeval(path, unlabelled))
+    return _converted(path, lambda record: _relation(record, unlabelled))
 
 
-def read_typing_examples(path: str | Path, labels_field: str | None = None) -> list[TypingExample]:
+def read_typing_examples(
+    path: str | Path, labels_field: str | None = None, unlabelled: bool = False
+) -> list[TypingExample]:
     """Read examples of entity typing; the form is told by the fields.
 
     Args:
         path: `.json` (a list) or `.jsonl`; also `.gz`.
         labels_field: the field with the types (default: `labels`, else `coarse`, else `types`).
+        unlabelled: records may be without that field; their types are `None` then (default: they are refused).
 
     Returns:
         The examples in order.
@@ -147,14 +156,14 @@ def read_typing_examples(path: str | Path, labels_field: str | None = None) -> l
     Raises:
         ValueError: a record is of no known form or has spans outside its text; with its number.
     """
-    return _converted(Path(path), lambda record: _typing(record, labels_field))
+    return _converted(Path(path), lambda record: _typing(record, labels_field, unlabelled))
 
 
 def _converted(path: Path, convert: Callable[[Mapping[str, Any]], Any]) -> list[Any]:
     examples = []
     for number, record in enumerate(_records(path), start=1):
         try:
-            examples.append(convert(record))
+            examples.append(replace(convert(record), id=id_of(record)))
         except (KeyError, TypeError, IndexError, ValueError, AttributeError, OverflowError) as error:
             reason = f"lacks {error.args[0]}" if isinstance(error, KeyError) else str(error)
             raise ValueError(f"{path}, record {number}: {reason}") from error
@@ -217,29 +226,33 @@ def _annotation(text: str, values: Sequence[Any]) -> Mention:
     return _checked(text, Mention(int(start), int(end), str(identifier), float(score[0]) if score else 1.0))
 
 
-def _relation(record: Mapping[str, Any]) -> RelationExample:
+def _label(record: Mapping[str, Any], field: str, unlabelled: bool) -> str | None:
+    return None if unlabelled and record.get(field) in (None, "", -1, "-1") else _text(record, field)
+
+
+def _relation(record: Mapping[str, Any], unlabelled: bool) -> RelationExample:
     if "ents" in record:
         text = _text(record, "text")
         head, tail = (_annotation(text, values) for values in record["ents"][:2])
         known = [_annotation(text, values) for values in record["ann"]] if "ann" in record else [head, tail]
-        return RelationExample(text, head, tail, _text(record, "label"), tuple(known))
+        return RelationExample(text, head, tail, _label(record, "label", unlabelled), tuple(known))
     if "subj_start" in record:  # TACRED's ends are inclusive
         tokens = _texts(record, "token")
         head, tail = (
             _of_tokens(tokens, record[f"{side}_start"], record[f"{side}_end"] + 1, {}) for side in ("subj", "obj")
         )
-        return RelationExample(" ".join(tokens), head, tail, _text(record, "relation"))
+        return RelationExample(" ".join(tokens), head, tail, _label(record, "relation", unlabelled))
     tokens = _texts(record, "tokens")
     head, tail = (_of_tokens(tokens, *record[side]["pos"], record[side]) for side in ("head", "tail"))
-    return RelationExample(" ".join(tokens), head, tail, _text(record, "relation"), (head, tail))
+    return RelationExample(" ".join(tokens), head, tail, _label(record, "relation", unlabelled), (head, tail))
 
 
-def _typing(record: Mapping[str, Any], labels_field: str | None) -> TypingExample:
+def _typing(record: Mapping[str, Any], labels_field: str | None, unlabelled: bool) -> TypingExample:
     names = [labels_field] if labels_field is not None else ["labels", "coarse", "types"]
     field = next((name for name in names if name in record), None)
-    if field is None:
+    if field is None and not unlabelled:
         raise KeyError(" or ".join(names))
-    labels = _texts(record, field)
+    labels = None if unlabelled and (field is None or record[field] is None) else _texts(record, field)
     if "sent" in record:
         text = _text(record, "sent")
         known = tuple(_annotation(text, values) for values in record.get("ents", ()))
@@ -249,15 +262,15 @@ def _typing(record: Mapping[str, Any], labels_field: str | None) -> TypingExampl
     return TypingExample(" ".join(tokens), mention, labels, (mention,))
 
 
-def _semeval(path: Path) -> Iterator[RelationExample]:
+def _semeval(path: Path, unlabelled: bool = False) -> Iterator[RelationExample]:
     """The official files: a number and a quoted sentence with tags, the relation, a comment, a blank line."""
     lines = [line.text.strip() for line in iter_lines(path)]
     found = False
     for number, line in enumerate(lines):
-        match = re.fullmatch(r'\d+\s+"(.*)"', line)
+        match = re.fullmatch(r'(\d+)\s+"(.*)"', line)
         if match is None:
             continue
-        sentence, spans = match[1], {}
+        sentence, spans = match[2], {}
         for tag in ("e1", "e2"):
             inside = re.search(rf"<{tag}>(.*?)</{tag}>", sentence)
             if inside is None:
@@ -269,13 +282,15 @@ def _semeval(path: Path) -> Iterator[RelationExample]:
             else:
                 text += part
         label = lines[number + 1] if number + 1 < len(lines) else ""
-        if not label:
+        if unlabelled and (not label or re.match(r'Comment\b|\d+\s+"', label)):
+            label = None
+        elif not label:
             raise ValueError(f"{path}, line {number + 2}: the relation is missing.")
         head, tail = (
             Mention(*spans[tag], id=text[slice(*spans[tag])], name=text[slice(*spans[tag])]) for tag in ("e1", "e2")
         )
         found = True
-        yield RelationExample(text, head, tail, label, (head, tail))
+        yield RelationExample(text, head, tail, label, (head, tail), int(match[1]))
     if not found:
         raise ValueError(f"{path} must have at least one numbered, quoted sentence, got none.")
 

@@ -1,11 +1,18 @@
-"""Texts, or pairs of texts, with one label each: what a sequence classifier is trained on."""
+"""Texts, or pairs of texts, with one label each: what a sequence classifier is trained on.
 
+A row has no label where the column is missing, empty or -1, by which data sets of the Hub hide the labels of a test
+set: one rule for CSV, TSV, JSON lines, Parquet and `datasets`. Such rows are refused unless they may be unlabelled.
+"""
+
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any, NamedTuple
 
 from .lines import check_encoding
-from .rows import PlacedRow, column_of, dataset_rows, placed_dataset_rows, placed_files, read_rows
+from .rows import PlacedRow, column_of, dataset_rows, id_of, placed_dataset_rows, placed_files, read_rows
+
+NO_LABEL = ("-1", "-1.0")
 
 
 class LabelledText(NamedTuple):
@@ -13,15 +20,17 @@ class LabelledText(NamedTuple):
 
     Args:
         text: the text.
-        label: its class, by name.
+        label: its class by name, or its score as it is written; `None` without one.
         pair: a second text, such as the hypothesis of an inference or an answer to rank.
         group: what the example belongs to, such as the question whose answers are ranked.
+        id: its name in the data set, if it has one.
     """
 
     text: str
-    label: str
+    label: str | None
     pair: str | None = None
     group: str | None = None
+    id: str | int | None = None
 
 
 class TextColumns(NamedTuple):
@@ -46,6 +55,8 @@ def read_labelled_texts(
     *,
     file_format: str | None = None,
     encoding: str = "utf-8",
+    unlabelled: bool = False,
+    scores: bool = False,
 ) -> Iterator[LabelledText]:
     """Read examples from JSON lines, CSV, TSV or Parquet.
 
@@ -55,6 +66,8 @@ def read_labelled_texts(
         file_format (`str`, *optional*): `"jsonl"`, `"csv"`, `"tsv"` or `"parquet"`; told from the names by default
             (`.gz` aside).
         encoding (`str`, *optional*, defaults to `"utf-8"`): Of files of text.
+        unlabelled (`bool`, *optional*, defaults to `False`): Rows may be without a label, which is `None` then.
+        scores (`bool`, *optional*, defaults to `False`): Labels are numbers to predict, among which -1 is one.
 
     Returns:
         `Iterator[LabelledText]`: the examples in the order of the files.
@@ -71,11 +84,11 @@ def read_labelled_texts(
     >>> file = Path(tempfile.mkdtemp()) / "reviews.tsv"
     >>> _ = file.write_text("label\\ttext_a\\n1\\ta good book\\n", encoding="utf-8")
     >>> list(read_labelled_texts(file, TextColumns("text_a")))
-    [LabelledText(text='a good book', label='1', pair=None, group=None)]
+    [LabelledText(text='a good book', label='1', pair=None, group=None, id=None)]
     """
     check_encoding(encoding)
     for path, kind in placed_files(files, file_format):
-        yield from labelled_texts(read_rows(path, kind, encoding), columns)
+        yield from labelled_texts(read_rows(path, kind, encoding), columns, unlabelled=unlabelled, scores=scores)
 
 
 def dataset_labelled_texts(
@@ -85,6 +98,8 @@ def dataset_labelled_texts(
     split: str,
     columns: TextColumns = TextColumns(),  # noqa: B008 (a tuple)
     revision: str | None = None,
+    unlabelled: bool = False,
+    scores: bool = False,
 ) -> Iterator[LabelledText]:
     """Read examples from a dataset of the Hub or of a local folder.
 
@@ -94,6 +109,8 @@ def dataset_labelled_texts(
         split (`str`): Its split, also slices such as `"train[:1%]"`.
         columns (`TextColumns`, *optional*): Its columns. Numbers of a `ClassLabel` column become its names.
         revision (`str`, *optional*): Branch, tag or commit on the Hub.
+        unlabelled (`bool`, *optional*, defaults to `False`): As in `read_labelled_texts`.
+        scores (`bool`, *optional*, defaults to `False`): As in `read_labelled_texts`.
 
     Returns:
         `Iterator[LabelledText]`: the examples.
@@ -113,11 +130,18 @@ def dataset_labelled_texts(
     """
     rows = dataset_rows(path, name, split=split, revision=revision)
     names = getattr(rows.features.get(columns.label), "names", None)
-    yield from labelled_texts(placed_dataset_rows(rows, path, split), columns, names)
+    yield from labelled_texts(
+        placed_dataset_rows(rows, path, split), columns, names, unlabelled=unlabelled, scores=scores
+    )
 
 
 def labelled_texts(
-    rows: Iterable[PlacedRow], columns: TextColumns, names: Sequence[str] | None = None
+    rows: Iterable[PlacedRow],
+    columns: TextColumns,
+    names: Sequence[str] | None = None,
+    *,
+    unlabelled: bool = False,
+    scores: bool = False,
 ) -> Iterator[LabelledText]:
     """Take texts and labels out of rows and check them.
 
@@ -125,6 +149,8 @@ def labelled_texts(
         rows (`Iterable[tuple[str, Mapping]]`): The place of each row, for messages, and the row.
         columns (`TextColumns`): Where text, label, pair and group are.
         names (`Sequence[str]`, *optional*): Names of labels that are numbers.
+        unlabelled (`bool`, *optional*, defaults to `False`): As in `read_labelled_texts`.
+        scores (`bool`, *optional*, defaults to `False`): As in `read_labelled_texts`.
 
     Returns:
         `Iterator[LabelledText]`: the examples.
@@ -135,9 +161,10 @@ def labelled_texts(
     for where, row in rows:
         yield LabelledText(
             _text(row, columns.text, "text_column", where),
-            _label(row, columns.label, where, names),
+            _label(row, columns.label, where, names, unlabelled, scores),
             None if columns.pair is None else _text(row, columns.pair, "pair_column", where),
             None if columns.group is None else str(column_of(row, columns.group, "group_column", where)),
+            id_of(row),
         )
 
 
@@ -153,21 +180,34 @@ def _text(row: Mapping[str, Any], column: str, argument: str, where: str) -> str
     return value.strip()
 
 
-def _label(row: Mapping[str, Any], column: str, where: str, names: Sequence[str] | None) -> str:
+def _label(
+    row: Mapping[str, Any],
+    column: str,
+    where: str,
+    names: Sequence[str] | None,
+    unlabelled: bool,
+    scores: bool,
+) -> str | None:
+    if unlabelled and column not in row:
+        return None
     value = column_of(row, column, "label_column", where)
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        got = "nothing" if value is None else type(value).__name__
+    if isinstance(value, bool) or not isinstance(value, str | int | float | None):
         raise ValueError(
-            f"{where}: column {column!r} must hold a label (a word or a whole number), got {got}. Set `label_column` "
-            "to the column of classes, or take the row out."
+            f"{where}: column {column!r} must hold a label (a word or a number), got {type(value).__name__}. Set "
+            "`label_column` to the column of classes, or take the row out."
+        )
+    label = "" if value is None or (isinstance(value, float) and math.isnan(value)) else str(value).strip()
+    if not label or (not scores and label in NO_LABEL):
+        if unlabelled:
+            return None
+        raise ValueError(
+            f"{where}: column {column!r} {f'has no label ({label})' if label else 'is empty'}. Take another split, "
+            "give every row a label, or take the row out."
         )
     if names is not None and isinstance(value, int):
-        if not 0 <= value < len(names):  # -1 is how datasets of the Hub hide the labels of a test split
-            raise ValueError(f"{where}: column {column!r} has no label ({value}). Take another split.")
+        if not 0 <= value < len(names):
+            raise ValueError(f"{where}: column {column!r} has {value}, and its classes are 0 to {len(names) - 1}.")
         return names[value]
-    label = str(value).strip()
-    if not label:
-        raise ValueError(f"{where}: column {column!r} is empty. Give every row a label, or take the row out.")
     return label
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .lines import check_encoding, json_value, whole_text
-from .rows import PlacedRow, column_of, dataset_rows, placed_dataset_rows, placed_files, read_rows, with_rows
+from .rows import PlacedRow, column_of, dataset_rows, id_of, placed_dataset_rows, placed_files, read_rows, with_rows
 
 
 class QuestionExample(NamedTuple):
@@ -16,13 +16,16 @@ class QuestionExample(NamedTuple):
         id: its name.
         question: its text, empty if there is none.
         context: the passage.
-        answers: right answers, with the character of the passage at which each begins; empty if there is none.
+        answers: right answers, with the character of the passage at which each begins; empty if there is none, `None`
+            if they are not told.
+        named: whether the data set gives the name; the id is the place otherwise.
     """
 
     id: str
     question: str
     context: str
-    answers: tuple[tuple[str, int], ...]
+    answers: tuple[tuple[str, int], ...] | None
+    named: bool = True
 
     def row(self) -> dict[str, Any]:
         """The example in the flat form of `datasets`.
@@ -31,7 +34,8 @@ class QuestionExample(NamedTuple):
             >>> QuestionExample("1", "Who?", "Jane did.", (("Jane", 0),)).row()["answers"]
             {'text': ['Jane'], 'answer_start': [0]}
         """
-        texts, starts = [text for text, _ in self.answers], [start for _, start in self.answers]
+        answers = self.answers or ()
+        texts, starts = [text for text, _ in answers], [start for _, start in answers]
         return {
             "id": self.id,
             "question": self.question,
@@ -60,6 +64,7 @@ def read_question_examples(
     *,
     file_format: str | None = None,
     encoding: str = "utf-8",
+    unlabelled: bool = False,
 ) -> Iterator[QuestionExample]:
     """Read questions from SQuAD's nested JSON (SQuAD, CMRC 2018, XQuAD, MLQA), JSON lines or Parquet.
 
@@ -69,6 +74,8 @@ def read_question_examples(
         file_format (`str`, *optional*): `"squad"`, `"jsonl"` or `"parquet"`; by default told from the names (`.gz`
             aside), and a `.json` file by what is in it.
         encoding (`str`, *optional*, defaults to `"utf-8"`): Of files of text.
+        unlabelled (`bool`, *optional*, defaults to `False`): Questions may be without a field of answers, or with
+            answers at -1 (CMRC's public test set); their answers are `None` then.
 
     Returns:
         `Iterator[QuestionExample]`: the questions in the order of the files. Translations of a data set share ids, so
@@ -92,9 +99,9 @@ def read_question_examples(
     check_encoding(encoding)
     for path, kind in placed_files(files, file_format, formats=("squad",)):
         if kind == "squad" or path.name.removesuffix(".gz").endswith(".json"):
-            yield from question_examples(with_rows(squad_rows(path, encoding), path), columns)
+            yield from question_examples(with_rows(squad_rows(path, encoding), path), columns, unlabelled)
         else:
-            yield from question_examples(read_rows(path, kind, encoding), columns)
+            yield from question_examples(read_rows(path, kind, encoding), columns, unlabelled)
 
 
 def dataset_question_examples(
@@ -104,6 +111,7 @@ def dataset_question_examples(
     split: str,
     columns: QuestionColumns = QuestionColumns(),  # noqa: B008 (a tuple)
     revision: str | None = None,
+    unlabelled: bool = False,
 ) -> Iterator[QuestionExample]:
     """Read questions from a dataset of the Hub or of a local folder.
 
@@ -113,6 +121,7 @@ def dataset_question_examples(
         split (`str`): Its split, also slices such as `"train[:1%]"`.
         columns (`QuestionColumns`, *optional*): Its columns.
         revision (`str`, *optional*): Branch, tag or commit on the Hub.
+        unlabelled (`bool`, *optional*, defaults to `False`): As in `read_question_examples`.
 
     Returns:
         `Iterator[QuestionExample]`: the questions.
@@ -130,15 +139,18 @@ def dataset_question_examples(
     ['Who?']
     """
     rows = dataset_rows(path, name, split=split, revision=revision)
-    yield from question_examples(placed_dataset_rows(rows, path, split), columns)
+    yield from question_examples(placed_dataset_rows(rows, path, split), columns, unlabelled)
 
 
-def question_examples(rows: Iterable[PlacedRow], columns: QuestionColumns) -> Iterator[QuestionExample]:
+def question_examples(
+    rows: Iterable[PlacedRow], columns: QuestionColumns, unlabelled: bool = False
+) -> Iterator[QuestionExample]:
     """Take questions out of flat records and check them.
 
     Args:
         rows (`Iterable[tuple[str, Mapping]]`): The place of each record, for messages, and the record.
         columns (`QuestionColumns`): Where question, passage and answers are.
+        unlabelled (`bool`, *optional*, defaults to `False`): As in `read_question_examples`.
 
     Returns:
         `Iterator[QuestionExample]`: the questions.
@@ -158,15 +170,27 @@ def question_examples(rows: Iterable[PlacedRow], columns: QuestionColumns) -> It
                     "texts, or take the row out."
                 )
             texts[argument] = value
-        found = tuple(answers_of(column_of(row, columns.answers, "answers_column", where), columns.answers, where))
+        found: tuple[tuple[str, int], ...] | None = None
+        if not unlabelled or (columns.answers in row and not _hidden(row[columns.answers])):
+            found = tuple(answers_of(column_of(row, columns.answers, "answers_column", where), columns.answers, where))
         context = texts["context_column"]
-        for text, start in found:
+        for text, start in found or ():
             if context[start : start + len(text)] != text:
                 raise ValueError(
                     f"{where}: the passage has {context[start : start + len(text)]!r} at character {start}, where the "
                     f"answer {text!r} should be. Correct `answer_start`, or take the row out."
                 )
-        yield QuestionExample(str(row.get("id", where)), texts.get("question_column", ""), context, found)
+        name = id_of(row)
+        question = texts.get("question_column", "")
+        yield QuestionExample(str(where if name is None else name), question, context, found, name is not None)
+
+
+def _hidden(value: Any) -> bool:
+    """Whether answers stand in for those that are not told: all of them begin at -1."""
+    starts = value.get("answer_start") if isinstance(value, Mapping) else value
+    starts = starts if isinstance(starts, list | tuple) else [starts]
+    starts = [one.get("answer_start") if isinstance(one, Mapping) else one for one in starts]
+    return bool(starts) and all(start == -1 for start in starts)
 
 
 def answers_of(value: Any, column: str, where: str) -> Iterator[tuple[str, int]]:

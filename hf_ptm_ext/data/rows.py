@@ -21,6 +21,9 @@ FORMATS = {
     ".parquet": "parquet",
 }
 
+# Columns in which data sets number or name their rows, the first that a row has.
+ID_COLUMNS = ("id", "guid", "idx", "index", "uid", "qid", "example_id", "ID", "Id")
+
 PlacedRow = tuple[str, Mapping[str, Any]]
 """Where a row stands, and the row."""
 
@@ -183,6 +186,21 @@ def column_of(row: Mapping[str, Any], column: str, argument: str, where: str) ->
     return row[column]
 
 
+def id_of(row: Mapping[str, Any]) -> str | int | None:
+    """The name that a data set gives a row, as it stands there; `None` if it gives none.
+
+    Args:
+        row (`Mapping[str, Any]`): The row.
+
+    Example:
+
+    >>> id_of({"guid": "dev-7", "text": "One."}), id_of({"text": "One."})
+    ('dev-7', None)
+    """
+    found = (row[name] for name in ID_COLUMNS if isinstance(row.get(name), str | int) and row[name] != "")
+    return next(found, None)
+
+
 def _format_of(path: Path, endings: Mapping[str, str]) -> str:
     name = path.with_suffix("") if path.suffix == ".gz" else path
     if name.suffix.lower() not in endings:
@@ -251,6 +269,7 @@ __all__ = [
     "PlacedRow",
     "column_of",
     "dataset_rows",
+    "id_of",
     "placed_dataset_rows",
     "placed_files",
     "read_rows",

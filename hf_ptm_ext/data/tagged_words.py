@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .lines import check_encoding, iter_lines
-from .rows import PlacedRow, column_of, dataset_rows, placed_dataset_rows, placed_files, read_rows, with_rows
+from .rows import PlacedRow, column_of, dataset_rows, id_of, placed_dataset_rows, placed_files, read_rows, with_rows
 
 CONLL = {".conll": "conll", ".bio": "conll", ".iob": "conll", ".iob2": "conll", ".bioes": "conll", ".txt": "conll"}
 DOCUMENT_START = "-DOCSTART-"
@@ -25,13 +25,15 @@ class TaggedWords(NamedTuple):
 
     Args:
         words: its words.
-        tags: one each.
+        tags: one each; `None` without any.
         pair: words of a second text that stands beside it and has no tags, such as a question.
+        id: its name in the data set, if it has one.
     """
 
     words: tuple[str, ...]
-    tags: tuple[str, ...]
+    tags: tuple[str, ...] | None
     pair: tuple[str, ...] | None = None
+    id: str | int | None = None
 
 
 def read_tagged_words(
@@ -42,6 +44,7 @@ def read_tagged_words(
     pair_column: str | None = None,
     file_format: str | None = None,
     encoding: str = "utf-8",
+    unlabelled: bool = False,
 ) -> Iterator[TaggedWords]:
     """Read sentences from JSON lines, Parquet, TSV, CSV or CoNLL files.
 
@@ -54,6 +57,8 @@ def read_tagged_words(
         file_format (`str`, *optional*): `"jsonl"`, `"csv"`, `"tsv"`, `"parquet"` or `"conll"`; told from the names by
             default.
         encoding (`str`, *optional*, defaults to `"utf-8"`): Of files of text.
+        unlabelled (`bool`, *optional*, defaults to `False`): Sentences may be without tags, which are `None` then: no
+            column of them, an empty one, -1 for every word, or CoNLL lines of a word alone.
 
     Returns:
         `Iterator[TaggedWords]`: the sentences in the order of the files.
@@ -69,17 +74,21 @@ def read_tagged_words(
     >>> file = Path(tempfile.mkdtemp()) / "test.conll"
     >>> _ = file.write_text("Anna NNP B-PER\\nsings VBZ O\\n", encoding="utf-8")
     >>> list(read_tagged_words(file))
-    [TaggedWords(words=('Anna', 'sings'), tags=('B-PER', 'O'), pair=None)]
+    [TaggedWords(words=('Anna', 'sings'), tags=('B-PER', 'O'), pair=None, id=None)]
     """
     check_encoding(encoding)
     for path, kind in placed_files(files, file_format, CONLL):
         if kind == "conll":
             if pair_column is not None:
                 raise ValueError(f"`pair_column` = {pair_column!r}: {path} is a CoNLL file, which has no second text.")
-            yield from with_rows(_conll_sentences(path, encoding), path)
+            yield from with_rows(_conll_sentences(path, encoding, unlabelled), path)
         else:
             yield from tagged_words(
-                read_rows(path, kind, encoding), words_column, tags_column, pair_column=pair_column
+                read_rows(path, kind, encoding),
+                words_column,
+                tags_column,
+                pair_column=pair_column,
+                unlabelled=unlabelled,
             )
 
 
@@ -92,6 +101,7 @@ def dataset_tagged_words(
     tags_column: str = "tags",
     pair_column: str | None = None,
     revision: str | None = None,
+    unlabelled: bool = False,
 ) -> Iterator[TaggedWords]:
     """Read sentences from a dataset of the Hub or of a local folder.
 
@@ -104,6 +114,7 @@ def dataset_tagged_words(
             become its names.
         pair_column (`str`, *optional*): As in `read_tagged_words`.
         revision (`str`, *optional*): Branch, tag or commit on the Hub.
+        unlabelled (`bool`, *optional*, defaults to `False`): As in `read_tagged_words`.
 
     Returns:
         `Iterator[TaggedWords]`: the sentences.
@@ -118,11 +129,12 @@ def dataset_tagged_words(
     >>> folder = tempfile.mkdtemp()
     >>> Dataset.from_dict({"tokens": [["Anna"]], "ner_tags": [["B-PER"]]}).save_to_disk(folder)
     >>> list(dataset_tagged_words(folder, split="train", tags_column="ner_tags"))
-    [TaggedWords(words=('Anna',), tags=('B-PER',), pair=None)]
+    [TaggedWords(words=('Anna',), tags=('B-PER',), pair=None, id=None)]
     """
     rows = dataset_rows(path, name, split=split, revision=revision)
     names = getattr(getattr(rows.features.get(tags_column), "feature", None), "names", None)
-    yield from tagged_words(placed_dataset_rows(rows, path, split), words_column, tags_column, names, pair_column)
+    placed = placed_dataset_rows(rows, path, split)
+    yield from tagged_words(placed, words_column, tags_column, names, pair_column, unlabelled)
 
 
 def tagged_words(
@@ -131,6 +143,7 @@ def tagged_words(
     tags_column: str,
     names: Sequence[str] | None = None,
     pair_column: str | None = None,
+    unlabelled: bool = False,
 ) -> Iterator[TaggedWords]:
     """Take words and tags out of rows and check them.
 
@@ -140,6 +153,7 @@ def tagged_words(
         tags_column (`str`): Where the tags are.
         names (`Sequence[str]`, *optional*): Names of tags that are numbers.
         pair_column (`str`, *optional*): Where a second text is.
+        unlabelled (`bool`, *optional*, defaults to `False`): As in `read_tagged_words`.
 
     Returns:
         `Iterator[TaggedWords]`: the sentences.
@@ -149,11 +163,20 @@ def tagged_words(
     """
     for where, row in rows:
         words = _items(row, words_column, "words_column", where)
-        tags = _items(row, tags_column, "tags_column", where, names)
-        sentence = _sentence(words, tags, where)
+        if unlabelled and _without_tags(row.get(tags_column)):
+            sentence = _sentence(words, words, where)._replace(tags=None, id=id_of(row))
+        else:
+            tags = _items(row, tags_column, "tags_column", where, names)
+            sentence = _sentence(words, tags, where)._replace(id=id_of(row))
         if pair_column is not None:
             sentence = sentence._replace(pair=tuple(_items(row, pair_column, "pair_column", where)))
         yield sentence
+
+
+def _without_tags(value: Any) -> bool:
+    """Whether a column of tags has none: nothing, or -1 for every word."""
+    items = value.split() if isinstance(value, str) else value
+    return not items or (isinstance(items, list | tuple) and all(item in (-1, "-1") for item in items))
 
 
 def _items(
@@ -162,6 +185,8 @@ def _items(
     value = column_of(row, column, argument, where)
     items = value.split(" ") if isinstance(value, str) else value
     if names is not None and isinstance(items, list) and all(isinstance(item, int) for item in items):
+        if not all(0 <= item < len(names) for item in items):
+            raise ValueError(f"{where}: column {column!r} has {items}, and its tags are 0 to {len(names) - 1}.")
         items = [names[item] for item in items]
     if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
         raise ValueError(
@@ -182,7 +207,11 @@ def _sentence(words: Sequence[str], tags: Sequence[str], where: str) -> TaggedWo
     return TaggedWords(tuple(words), tuple(tags))
 
 
-def _conll_sentences(path: Path, encoding: str) -> Iterator[TaggedWords]:
+def _conll_sentence(words: list[str], tags: list[str], where: str) -> TaggedWords:
+    return _sentence(words, tags, where) if tags else _sentence(words, words, where)._replace(tags=None)
+
+
+def _conll_sentences(path: Path, encoding: str, unlabelled: bool = False) -> Iterator[TaggedWords]:
     words: list[str] = []
     tags: list[str] = []
     begin = 1
@@ -192,8 +221,11 @@ def _conll_sentences(path: Path, encoding: str) -> Iterator[TaggedWords]:
         fields = text.split("\t") if "\t" in text else re.split(" +", text)
         if not text or fields[0] == DOCUMENT_START:
             if words:
-                yield _sentence(words, tags, f"{path}, line {begin}")
+                yield _conll_sentence(words, tags, f"{path}, line {begin}")
             words, tags, begin = [], [], line.number + 1
+            continue
+        if unlabelled and len(fields) == 1 and not tags:
+            words.append(fields[0])
             continue
         if len(fields) < 2:
             raise ValueError(
@@ -203,7 +235,7 @@ def _conll_sentences(path: Path, encoding: str) -> Iterator[TaggedWords]:
         words.append(fields[0])
         tags.append(fields[-1])
     if words:
-        yield _sentence(words, tags, f"{path}, line {begin}")
+        yield _conll_sentence(words, tags, f"{path}, line {begin}")
 
 
 __all__ = ["TaggedWords", "dataset_tagged_words", "read_tagged_words", "tagged_words"]

@@ -146,3 +146,19 @@ def test_nouns_are_linked_to_their_first_sense(tmp_path):
         NounLinker(write(tmp_path, "bad.tsv", "class n 1\n"))
     with pytest.raises(ValueError, match="must have nouns"):
         NounLinker(write(tmp_path, "verbs.tsv", "run\tv\t1\n"))
+
+
+def test_relations_and_types_that_are_not_told(tmp_path):
+    """Read only where they may be missing; a record keeps its own id."""
+    row = {"id": 7, "tokens": ["Rome", "is"], "head": {"pos": [0, 1]}, "tail": {"pos": [1, 2]}, "pos": [0, 1]}
+    file = tmp_path / "test.jsonl"
+    file.write_text(json.dumps(row), encoding="utf-8")
+    for read in (read_relation_examples, read_typing_examples):
+        with pytest.raises(ValueError, match="record 1: lacks"):
+            read(file)
+    (relation,), (typing,) = read_relation_examples(file, True), read_typing_examples(file, unlabelled=True)
+    assert (relation.id, relation.label, typing.id, typing.labels) == (7, None, 7, None)
+    semeval = tmp_path / "test.txt"
+    semeval.write_text('8001\t"A <e1>cat</e1> in a <e2>box</e2>."\n\n', encoding="utf-8")
+    (example,) = read_relation_examples(semeval, True)
+    assert (example.id, example.label) == (8001, None)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from functools import partial
 
 import pytest
 from datasets import ClassLabel, Dataset, Features, Value
@@ -61,8 +62,9 @@ def test_labelled_texts_are_the_same_in_every_format(tmp_path):
         ('{"text": "a"}', r"line 2: no column 'label', only \['text'\]. Set `label_column`"),
         ('{"text": " ", "label": 1}', r"line 2: column 'text' is empty"),
         ('{"text": ["a"], "label": 1}', r"line 2: column 'text' must hold a text, got list"),
-        ('{"text": "a", "label": 0.5}', r"line 2: column 'label' must hold a label \(a word or a whole number\), got"),
-        ('{"text": "a", "label": null}', r"got nothing"),
+        ('{"text": "a", "label": [1]}', r"line 2: column 'label' must hold a label \(a word or a number\), got list"),
+        ('{"text": "a", "label": null}', r"line 2: column 'label' is empty"),
+        ('{"text": "a", "label": -1}', r"line 2: column 'label' has no label \(-1\)"),
         ("{", r"line 2: not a JSON object"),
     ],
 )
@@ -183,3 +185,46 @@ def test_names_of_wordnet_and_wikidata_become_triples(tmp_path):
         list(wordnet_names(relations, senses, tmp_path / "s.tsv"))
     with pytest.raises(ValueError, match="at least one triple"):
         write_triples(tmp_path / "names.spo", [])
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet", "datasets"])
+def test_rows_without_a_label_are_such_in_every_source(tmp_path, kind):
+    """Missing, empty and -1 are no label; -1 is a score."""
+    rows = [{"guid": f"g{number}", "text": "a", "label": label} for number, label in enumerate((1, 0, -1))]
+    folder, read = tmp_path, read_labelled_texts
+    if kind in ("csv", "tsv"):
+        mark = {"csv": ",", "tsv": "\t"}[kind]
+        lines = [mark.join(map(str, line)) for line in (rows[0].keys(), *(row.values() for row in rows))]
+        file = write(folder / f"x.{kind}", "\n".join(lines))
+    elif kind == "jsonl":
+        file = write(folder / "x.jsonl", "\n".join(map(json.dumps, rows)))
+    else:
+        data = Dataset.from_list(rows)
+        data.save_to_disk(folder / "saved")
+        data.to_parquet(folder / "x.parquet")
+        file = folder / "x.parquet"
+        if kind == "datasets":
+            file, read = folder / "saved", partial(dataset_labelled_texts, split="train")
+    with pytest.raises(ValueError, match="has no label"):
+        list(read(file))
+    found = list(read(file, unlabelled=True))
+    assert [(one.id, one.label) for one in found] == [("g0", "1"), ("g1", "0"), ("g2", None)]
+    assert [one.label for one in read(file, scores=True)] == ["1", "0", "-1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("x.conll", "Anna\nsings\n"),
+        ("x.tsv", "tokens\nAnna sings\n"),
+        ("x.tsv", "tokens\ttags\nAnna sings\t\n"),
+        ("x.jsonl", '{"tokens": ["Anna", "sings"]}\n'),
+        ("x.jsonl", '{"tokens": ["Anna", "sings"], "tags": [-1, -1]}\n'),
+    ],
+)
+def test_words_without_tags(tmp_path, name, text):
+    file = write(tmp_path / name, text)
+    with pytest.raises(ValueError, match=r"no column|must have|must hold"):
+        list(read_tagged_words(file))
+    (found,) = read_tagged_words(file, unlabelled=True)
+    assert found == TaggedWords(("Anna", "sings"), None)

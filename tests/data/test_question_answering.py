@@ -102,3 +102,14 @@ def test_real_questions_are_read(tmp_path):
     assert [example.row()["answers"] for example in read_question_examples(tmp_path / "rows.jsonl")] == [
         row["answers"] for row in rows
     ]
+
+
+@pytest.mark.parametrize("answers", [{}, {"answers": [{"text": "FAKE", "answer_start": -1}]}])
+def test_answers_that_are_not_told(tmp_path, answers):
+    """No field of answers, or CMRC's public test set: no answer is made of them, and none is right."""
+    question = {"id": "q-77", "question": "Who?", **answers}
+    file = tmp_path / "test.json"
+    file.write_text(json.dumps({"data": [{"paragraphs": [{"context": "Jane did.", "qas": [question]}]}]}))
+    with pytest.raises(ValueError, match=r"no column 'answers'|`answer_start` must be 0 or more"):
+        list(read_question_examples(file))
+    assert list(read_question_examples(file, unlabelled=True)) == [QuestionExample("q-77", "Who?", "Jane did.", None)]
