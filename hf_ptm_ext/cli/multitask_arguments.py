@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 
+from ..objectives.smart import NORMS, RULES
 from ..trainers import Mixing, Smart
 from ..trainers.multi_task.mixing import STRATEGIES
 from .finetune_arguments import FinetuneModelArguments, KnowledgeGraphArguments, TaskDataArguments, check
@@ -40,19 +41,35 @@ class TasksArguments:
             "others), equal, or temperature."
         },
     )
-    main_task: str | None = field(default=None, metadata={"help": "Mixing main: this task (default: the first)."})
+    main_task: str | None = field(
+        default=None, metadata={"help": "Mixing main, or main_last: this task (default: the first)."}
+    )
+    main_last: bool = field(
+        default=False,
+        metadata={"help": "In each epoch the other tasks first, then the main one (MT-DNN's mix_opt 1)."},
+    )
     extra_task_ratio: float = field(
-        default=1.0, metadata={"help": "Mixing main: batches of the others over those of the main task."}
+        default=0.0,
+        metadata={"help": "Mixing main: batches of the others over the main task's (MT-DNN's ratio); 0 = all."},
     )
     temperature: float = field(default=2.0, metadata={"help": "Mixing temperature: 1 = proportional, more = equal."})
     smart_weight: float = field(
         default=0.0, metadata={"help": "Weight of SMART's smoothness term (MT-DNN: 1); 0 = none."}
     )
-    smart_step_size: float = field(default=1e-3, metadata={"help": "SMART: step of the ascent (1e-3)."})
+    smart_rule: str = field(
+        default="paper",
+        metadata={"help": "SMART: a step normalised and projected (paper), or as in MT-DNN's code.", "choices": RULES},
+    )
+    smart_step_size: float = field(
+        default=1e-3, metadata={"help": "SMART: step of the ascent (paper: 1e-3; MT-DNN's command line: 1e-5)."}
+    )
     smart_noise_std: float = field(default=1e-5, metadata={"help": "SMART: spread of the first noise (1e-5)."})
+    smart_radius: float = field(default=1e-5, metadata={"help": "SMART: of the ball that is searched (paper: 1e-5)."})
     smart_steps: int = field(default=1, metadata={"help": "SMART: steps of the ascent (1)."})
-    smart_norm: str = field(default="inf", metadata={"help": "SMART: its norm.", "choices": ("inf", "l2", "l1")})
-    smart_stable: bool = field(default=False, metadata={"help": "SMART: MT-DNN's clamped form in the ascent."})
+    smart_norm: str = field(default="inf", metadata={"help": "SMART: its norm.", "choices": NORMS})
+    smart_stable: bool = field(
+        default=True, metadata={"help": "SMART: MT-DNN's clamped form in the ascent, not the symmetric divergence."}
+    )
     baseline: bool = field(
         default=True, metadata={"help": "Also train each task alone, for as many updates, with each seed."}
     )
@@ -63,14 +80,13 @@ class TasksArguments:
         Raises:
             ValueError: see `Mixing`.
         """
-        return Mixing(self.mixing, self.main_task, self.extra_task_ratio, self.temperature)
+        return Mixing(self.mixing, self.main_task, self.extra_task_ratio, self.temperature, main_last=self.main_last)
 
     def smart_options(self) -> Smart | None:
         """SMART's options, or none."""
         if not self.smart_weight:
             return None
-        names = ("weight", "step_size", "noise_std", "steps", "norm", "stable")
-        return Smart(**{name: getattr(self, f"smart_{name}") for name in names})
+        return Smart(**{option.name: getattr(self, f"smart_{option.name}") for option in fields(Smart)})
 
 
 @dataclass
@@ -122,10 +138,15 @@ def parse(arguments: list[str]) -> tuple[FinetuneModelArguments, TasksArguments,
         )
     if shared.mixing not in STRATEGIES:
         raise ValueError(f"`mixing` must be one of {', '.join(STRATEGIES)}, got {shared.mixing!r}.")
-    if shared.main_task is not None and (shared.mixing != "main" or shared.main_task not in tasks):
+    has_main = shared.mixing == "main" or shared.main_last
+    if shared.main_task is not None and (not has_main or shared.main_task not in tasks):
         raise ValueError(
-            f"`main_task` must be one of {', '.join(tasks)}, with mixing main; got {shared.main_task!r} with mixing "
-            f"{shared.mixing}."
+            f"`main_task` must be one of {', '.join(tasks)}, with mixing main or main_last; got {shared.main_task!r} "
+            f"with mixing {shared.mixing}."
+        )
+    if shared.extra_task_ratio and shared.mixing != "main":
+        raise ValueError(
+            f"`extra_task_ratio` must be 0 without mixing main, got {shared.extra_task_ratio} with {shared.mixing}."
         )
     shared.mixing_options()
     for name, (data, _) in tasks.items():

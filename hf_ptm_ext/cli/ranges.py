@@ -115,6 +115,7 @@ RANGES = {
     "smart_weight": _COUNT,
     "smart_step_size": _COUNT,
     "smart_noise_std": _COUNT,
+    "smart_radius": _COUNT,
     "smart_steps": _COUNT,
     "loss_weight": _POSITIVE,
     "dropout": "[0, 1)",

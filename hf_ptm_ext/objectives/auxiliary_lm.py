@@ -7,6 +7,8 @@ from math import exp, log
 
 import torch
 
+START_WEIGHT, END_WEIGHT = exp(-1.6), exp(-2.3)
+
 
 def next_token_loss(
     logits: torch.Tensor, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None
@@ -33,13 +35,13 @@ def next_token_loss(
     return loss / (targets != -100).sum().clamp(min=1)
 
 
-def annealed_weight(epoch: int, start: float = 0.2, end: float = 0.1, epochs: int = 15) -> float:
+def annealed_weight(epoch: int, start: float = START_WEIGHT, end: float = END_WEIGHT, epochs: int = 15) -> float:
     """Weight of the auxiliary loss in an epoch: from `start` to `end` by equal factors, then constant.
 
     Args:
         epoch: from 0.
-        start: weight of the first epoch (reference's example: exp(-1.6), about 0.2).
-        end: weight of the last (reference's example: exp(-2.3), about 0.1).
+        start: weight of the first epoch (reference: exp(-1.6), about 0.2).
+        end: weight of the last (reference: exp(-2.3), about 0.1).
         epochs: number of epochs from the first to the last weight (reference: 15).
 
     Returns:

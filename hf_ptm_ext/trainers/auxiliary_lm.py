@@ -15,6 +15,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.utils import ModelOutput
 
 from ..objectives import annealed_weight, next_token_loss
+from ..objectives.auxiliary_lm import END_WEIGHT, START_WEIGHT
 
 
 class AuxiliaryLanguageModelCallback(TrainerCallback):
@@ -28,8 +29,8 @@ class AuxiliaryLanguageModelCallback(TrainerCallback):
     Relations: `SequentialUnfreezingCallback` beside it gives SiATL's whole schedule.
 
     Args:
-        start: weight in the first epoch (reference's example: 0.2).
-        end: weight at the end of the annealing (reference's example: 0.1).
+        start: weight in the first epoch (reference: exp(-1.6), about 0.2).
+        end: weight at the end of the annealing (reference: exp(-2.3), about 0.1).
         epochs: number of epochs in which it falls (reference: 15).
 
     Raises:
@@ -40,7 +41,7 @@ class AuxiliaryLanguageModelCallback(TrainerCallback):
         >>> callback = AuxiliaryLanguageModelCallback(epochs=3)  # Trainer(..., callbacks=[callback])
     """
 
-    def __init__(self, start: float = 0.2, end: float = 0.1, epochs: int = 15):
+    def __init__(self, start: float = START_WEIGHT, end: float = END_WEIGHT, epochs: int = 15):
         annealed_weight(0, start, end, epochs)
         self.start, self.end, self.epochs = start, end, epochs
         self.weight = start

@@ -152,24 +152,24 @@ class SequentialUnfreezingCallback(UnfreezingCallback):
     """SiATL's sequential unfreezing for any Trainer: head, then layers, then embeddings.
 
     Args:
-        unfreeze_layers: epoch from which the layers are trained (reference: 2).
-        unfreeze_embeddings: epoch from which the embeddings are trained (reference: 5).
+        unfreeze_layers: epoch, counted from 1, from which the layers are trained (reference: the 2nd).
+        unfreeze_embeddings: epoch, counted from 1, from which the embeddings are trained (reference: the 5th).
 
     Raises:
-        ValueError: embeddings come before the layers.
+        ValueError: an epoch is below 1, or embeddings come before the layers.
 
     Example:
-        >>> callback = SequentialUnfreezingCallback(unfreeze_layers=1, unfreeze_embeddings=2)
+        >>> callback = SequentialUnfreezingCallback(unfreeze_layers=2, unfreeze_embeddings=3)
     """
 
     def __init__(self, unfreeze_layers: int = 2, unfreeze_embeddings: int = 5):
-        if not 0 <= unfreeze_layers <= unfreeze_embeddings:
+        if not 1 <= unfreeze_layers <= unfreeze_embeddings:
             raise ValueError(
-                "`unfreeze_layers` must not be negative nor above `unfreeze_embeddings`, got "
-                f"{unfreeze_layers} and {unfreeze_embeddings}."
+                "`unfreeze_layers` must be at least 1 and not above `unfreeze_embeddings`, got "
+                f"{unfreeze_layers} and {unfreeze_embeddings}. Epochs are counted from 1."
             )
         super().__init__(
-            lambda layers: {0: unfreeze_embeddings} | dict.fromkeys(range(1, layers + 1), unfreeze_layers)
+            lambda layers: {0: unfreeze_embeddings - 1} | dict.fromkeys(range(1, layers + 1), unfreeze_layers - 1)
         )
 
 

@@ -1,7 +1,5 @@
 """SiATL: the language-model loss beside the class loss, annealed by epoch."""
 
-import itertools
-
 import pytest
 import torch
 from transformers import (
@@ -101,11 +99,22 @@ def test_the_language_model_is_learnt_beside_the_classes(tmp_path):
     assert losses[1.0] < 0.5 < 2.0 < losses[1e-6]
 
 
-def test_the_weight_falls_by_epoch():
+def test_the_weight_falls_by_epoch_as_siatls():
     weights = [annealed_weight(epoch) for epoch in range(20)]
-    assert weights[0] == pytest.approx(0.2)
-    assert weights[14:] == pytest.approx([0.1] * 6)
-    assert all(later < earlier for earlier, later in itertools.pairwise(weights[:15]))
+    siatl = torch.linspace(-1.6, -2.3, 15, dtype=torch.float64).exp().tolist()
+    assert weights == pytest.approx([*siatl, *[siatl[-1]] * 5])
+
+
+def test_the_term_and_its_gradient_are_siatls():
+    """clf_trainer.py: a mean over the next tokens of the whole batch, padding (id 0) and the last place left out."""
+    torch.manual_seed(0)
+    logits = torch.randn(2, 4, 9, requires_grad=True)
+    ids = torch.tensor([[5, 6, 7, 8], [5, 6, 0, 0]])
+    rolled = torch.cat([ids[:, 1:], torch.zeros_like(ids[:, :1])], dim=1)
+    expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), rolled.flatten(), ignore_index=0)
+    found = next_token_loss(logits, ids, (ids != 0).long())
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(loss, logits)[0] for loss in (found, expected)))
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

@@ -179,8 +179,8 @@ def test_gradual_unfreezing_trains_one_more_layer_each_epoch(tmp_path):
 
 
 def test_sequential_unfreezing_trains_head_then_layers_then_embeddings(tmp_path):
-    _, recorder = run(tmp_path, SequentialUnfreezingCallback(unfreeze_layers=1, unfreeze_embeddings=3))
-    expected = [{4}, {4, 3, 2, 1}, {4, 3, 2, 1}, {4, 3, 2, 1, 0}, {4, 3, 2, 1, 0}]
+    _, recorder = run(tmp_path, SequentialUnfreezingCallback())  # SiATL: layers from its 2nd epoch, embeddings its 5th
+    expected = [{4}, {4, 3, 2, 1}, {4, 3, 2, 1}, {4, 3, 2, 1}, {4, 3, 2, 1, 0}]
     assert recorder.moved == [depths for depths in expected for _ in range(2)]
 
 
@@ -204,7 +204,8 @@ def test_a_resumed_run_is_the_whole_run(tmp_path, stop):
         (lambda: slanted_triangular_factor(0, 0), "`num_training_steps` must be positive"),
         (lambda: discriminative_learning_rates(0, 1.0), "`factor` and `layers` must be positive"),
         (lambda: GradualUnfreezingCallback(0), "`layers_per_epoch` must be at least 1"),
-        (lambda: SequentialUnfreezingCallback(3, 1), "`unfreeze_layers` must not be negative nor above"),
+        (lambda: SequentialUnfreezingCallback(3, 1), "`unfreeze_layers` must be at least 1 and not above"),
+        (lambda: SequentialUnfreezingCallback(0, 1), "counted from 1"),
         (lambda: encoder_layers(torch.nn.Linear(2, 2)), "Linear has none"),
     ],
 )

@@ -2,12 +2,14 @@
 
 | strategy | batches of an epoch |
 | --- | --- |
-| `"proportional"` | all batches of all tasks, shuffled (MT-DNN, `mix_opt` 0) |
-| `"main"` | all batches of the main task and `extra_task_ratio` times as many of the others (MT-DNN, `mix_opt` 1) |
+| `"proportional"` | all batches of all tasks (MT-DNN's `--ratio 0`) |
+| `"main"` | all of the main task, and `extra_task_ratio` times as many of all others together (MT-DNN's `--ratio`) |
 | `"equal"` | as many in all as with `"proportional"`, the same number for each task |
 | `"temperature"` | as many in all, a task's share proportional to its number of rows to the power 1 / temperature |
 
-Every batch has rows of one task. Batches are a function of seed and epoch.
+The others' batches of `"main"` are drawn anew in each epoch. Every batch has rows of one task. All are shuffled
+(MT-DNN's `--mix_opt 0`), or with `main_last` the main task's follow those of the others (`--mix_opt 1`). Batches are a
+function of seed and epoch.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,11 +28,12 @@ class Mixing:
 
     Args:
         strategy: one of the table above (MT-DNN's default: `"proportional"`).
-        main_task: `"main"`: which task is seen whole (MT-DNN: the first).
-        extra_task_ratio: `"main"`: batches of all other tasks together over those of the main one.
+        main_task: which task is seen whole under `"main"`, and last under `main_last` (MT-DNN: the first).
+        extra_task_ratio: `"main"`: batches of all other tasks together over those of the main one; 0 (MT-DNN) = all.
         temperature: `"temperature"`: 1 is proportional, larger is more equal.
         shuffle_rows: whether rows are drawn anew in each epoch; MT-DNN's code cuts the rows into batches in their
             order and shuffles those (`False`).
+        main_last: whether the main task's batches follow all others (MT-DNN: no).
 
     Raises:
         ValueError: the strategy is unknown or a number is out of range.
@@ -42,9 +45,10 @@ class Mixing:
 
     strategy: str = "proportional"
     main_task: str | None = None
-    extra_task_ratio: float = 1.0
+    extra_task_ratio: float = 0.0
     temperature: float = 2.0
     shuffle_rows: bool = True
+    main_last: bool = False
 
     def __post_init__(self) -> None:
         if self.strategy not in STRATEGIES:
@@ -68,15 +72,29 @@ class Mixing:
         total = sum(weights.values())
         return {name: weight / total for name, weight in weights.items()}
 
+    def main_of(self, lengths: Mapping[str, int]) -> str:
+        """The main task.
+
+        Args:
+            lengths: rows of each task.
+
+        Raises:
+            ValueError: it is none of the tasks.
+        """
+        main = next(iter(lengths)) if self.main_task is None else self.main_task
+        if main not in lengths:
+            raise ValueError(f"`main_task` must be one of {sorted(lengths)}, got {main!r}.")
+        return main
+
     def batches_per_epoch(self, lengths: Mapping[str, int], batch_size: int) -> dict[str, int]:
-        """How many batches of each task an epoch has.
+        """How many batches of each task an epoch has; of a draw (`"main"`) what each task has on average.
 
         Args:
             lengths: rows of each task.
             batch_size: rows of a batch.
 
         Returns:
-            Task -> number of batches, at least one for a task with rows unless `extra_task_ratio` is 0.
+            Task -> number of batches; they add up to those of an epoch.
 
         Raises:
             ValueError: the main task is none of the tasks.
@@ -89,17 +107,27 @@ class Mixing:
             {'a': 1, 'b': 2}
         """
         whole = {name: ceil(length / batch_size) for name, length in lengths.items()}
+        main = self.main_of(lengths)
+        if self.strategy == "main":
+            others = {name: count for name, count in whole.items() if name != main}
+            extra = sum(others.values())
+            if self.extra_task_ratio:
+                extra = int(min(self.extra_task_ratio * whole[main], extra))
+            return {name: {main: whole[main], **_apportioned(extra, others)}[name] for name in lengths}
         if self.strategy == "proportional":
             return whole
-        if self.strategy == "main":
-            main = next(iter(lengths)) if self.main_task is None else self.main_task
-            if main not in lengths:
-                raise ValueError(f"`main_task` must be one of {sorted(lengths)}, got {main!r}.")
-            others = sum(count for name, count in whole.items() if name != main)
-            factor = min(self.extra_task_ratio * whole[main] / others, 1.0) if others else 0.0
-            return {name: count if name == main else ceil(count * factor) for name, count in whole.items()}
-        total = sum(whole.values())
-        return {name: max(round(total * share), 1) for name, share in self.shares(lengths).items()}
+        found = _apportioned(sum(whole.values()), self.shares(lengths))
+        return {name: max(count, 1) for name, count in found.items()}
+
+
+def _apportioned(total: int, weights: Mapping[str, float]) -> dict[str, int]:
+    """A number in whole parts by weight, what is left over going to the largest remainders."""
+    whole = sum(weights.values())
+    exact = {name: total * weight / whole for name, weight in weights.items()}
+    found = {name: int(value) for name, value in exact.items()}
+    for name in sorted(exact, key=lambda name: found[name] - exact[name])[: total - sum(found.values())]:
+        found[name] += 1
+    return found
 
 
 class MixedBatchSampler(Sampler[list[int]]):
@@ -168,21 +196,33 @@ class MixedBatchSampler(Sampler[list[int]]):
     def _batches(self) -> list[list[int]]:
         """The batches of all processes."""
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
-        batches: list[list[int]] = []
+        main = self.mixing.main_of(self.lengths)
+        drawn = self.mixing.strategy == "main"  # from the others' batches together
+        batches: dict[bool, list[list[int]]] = {True: [], False: []}
         start = 0
         for name, length in self.lengths.items():
+            wanted = ceil(length / self.batch_size) if drawn else self.counts[name]
             found: list[list[int]] = []
-            while len(found) < self.counts[name]:
+            while len(found) < wanted:
                 found += self._one_pass(start, length, generator)
-            batches += found[: self.counts[name]]
+            batches[name == main] += found[:wanted]
             start += length
-        return [batches[number] for number in torch.randperm(len(batches), generator=generator).tolist()]
+        if drawn:
+            extra = sum(self.counts.values()) - self.counts[main]
+            batches[False] = _shuffled(batches[False], generator)[:extra]
+        if self.mixing.main_last:
+            return _shuffled(batches[False], generator) + batches[True]
+        return _shuffled(batches[False] + batches[True], generator)
 
     def _one_pass(self, start: int, length: int, generator: torch.Generator) -> list[list[int]]:
         """All rows of one task in batches, the batches in a drawn order."""
         order = torch.randperm(length, generator=generator) if self.mixing.shuffle_rows else torch.arange(length)
-        parts = [part.tolist() for part in (order + start).split(self.batch_size)]
-        return [parts[number] for number in torch.randperm(len(parts), generator=generator).tolist()]
+        return _shuffled([part.tolist() for part in (order + start).split(self.batch_size)], generator)
+
+
+def _shuffled(batches: list[list[int]], generator: torch.Generator) -> list[list[int]]:
+    """The batches in a drawn order."""
+    return [batches[number] for number in torch.randperm(len(batches), generator=generator).tolist()]
 
 
 __all__ = ["STRATEGIES", "MixedBatchSampler", "Mixing"]

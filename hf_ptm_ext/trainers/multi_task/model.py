@@ -7,7 +7,8 @@ Task models are upstream's or ours as they are; what they share is one module. D
 answers, which rows bring along; smoothness is SMART's (see objectives/smart.py).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 from torch import nn
 from transformers.utils import ModelOutput
 
-from ...objectives import mean_squares, smoothness_loss, soft_label_loss, stable_kl, symmetric_kl
+from ...objectives import mean_squares, smoothness_loss, soft_label_loss, symmetric_kl
 
 TEACHER_COLUMNS = ("teacher_logits", "teacher_probabilities")
 # Smallest probability of a teacher whose logarithm is taken.
@@ -29,11 +30,13 @@ class Smart:
 
     Args:
         weight: of the smoothness term (MT-DNN: 1).
-        step_size: of the ascent (MT-DNN: 1e-3).
+        step_size: of the ascent (paper: 1e-3; MT-DNN's command line: 1e-5).
         noise_std: of the first noise (MT-DNN: 1e-5).
         steps: of ascent (MT-DNN: 1).
-        norm: that the noise is divided by (MT-DNN: `"inf"`).
-        stable: MT-DNN's clamped log-odds form in the ascent instead of the symmetric divergence.
+        norm: of the steps (MT-DNN: `"inf"`).
+        stable: MT-DNN's clamped log-odds form in the ascent (its code) instead of the symmetric divergence (paper).
+        rule: of a step, the `"paper"`'s or that of `"mt-dnn"`'s newest release, see `smoothness_loss`.
+        radius: `"paper"`: of the ball that the ascent stays in (paper: 1e-5).
     """
 
     weight: float = 1.0
@@ -41,7 +44,9 @@ class Smart:
     noise_std: float = 1e-5
     steps: int = 1
     norm: str = "inf"
-    stable: bool = False
+    stable: bool = True
+    rule: str = "paper"
+    radius: float = 1e-5
 
 
 class MultiTaskModel(nn.Module):
@@ -136,14 +141,16 @@ class MultiTaskModel(nn.Module):
         if task not in self.models:
             raise ValueError(f"`task` must be one of {sorted(self.models)}, got {task!r}.")
         teacher = {name: inputs.pop(name) for name in TEACHER_COLUMNS if name in inputs}
-        output = self.models[task](**inputs)
+        smooth = self.training and self.smart is not None
+        with _embedded(self.models[task]) if smooth else nullcontext([]) as embedded:
+            output = self.models[task](**inputs)
         terms: dict[str, torch.Tensor] = {}
         if output.get("loss") is not None:
             terms[f"{task}_loss"] = output["loss"]
         if teacher:
             terms["distillation_loss"] = self._distillation(task, output, inputs.get("labels"), **teacher)
-        if self.training and self.smart is not None:
-            terms["smoothness_loss"] = self._smoothness(task, output, inputs)
+        if smooth:
+            terms["smoothness_loss"] = self._smoothness(task, output, embedded[0], inputs)
         if terms:
             weights = {"smoothness_loss": self.smart.weight} if self.smart is not None else {}
             total: Any = sum(weights.get(name, 1.0) * term for name, term in terms.items())
@@ -171,26 +178,32 @@ class MultiTaskModel(nn.Module):
         kind = "logit_mse" if logits.shape[-1] == 1 else "mtdnn_kl"
         return soft_label_loss(_rows(task, logits, labels), _rows(task, teacher_logits, labels), kind=kind)
 
-    def _smoothness(self, task: str, output: ModelOutput, inputs: dict[str, Any]) -> torch.Tensor:
+    def _smoothness(
+        self, task: str, output: ModelOutput, embeddings: torch.Tensor, inputs: dict[str, Any]
+    ) -> torch.Tensor:
         """SMART's term of one batch."""
-        model, labels, smart = self.models[task], inputs.get("labels"), self.smart
-        plain = {name: value for name, value in inputs.items() if name not in ("input_ids", "labels")}
-        embeddings = model.get_input_embeddings()(inputs["input_ids"])
+        smart: Any = self.smart
+        model, labels = self.models[task], inputs.get("labels")
+        plain = {name: value for name, value in inputs.items() if name != "labels"}
 
         def logits_of(embeddings: torch.Tensor) -> torch.Tensor:
-            return _rows(task, _logits(task, model(inputs_embeds=embeddings, **plain)), labels)
+            with _embedded(model, embeddings):
+                return _rows(task, _logits(task, model(**plain)), labels)
 
         logits = _rows(task, _logits(task, output), labels)
-        divergence: Callable[..., torch.Tensor] = stable_kl if smart.stable else symmetric_kl  # type: ignore[union-attr]
+        divergence = mean_squares if logits.shape[-1] == 1 else symmetric_kl
         return smoothness_loss(
             logits_of,
             embeddings,
             logits,
-            divergence=mean_squares if logits.shape[-1] == 1 else divergence,
-            steps=smart.steps,  # type: ignore[union-attr]
-            step_size=smart.step_size,  # type: ignore[union-attr]
-            noise_std=smart.noise_std,  # type: ignore[union-attr]
-            norm=smart.norm,  # type: ignore[union-attr]
+            divergence=divergence,
+            ascent=None if smart.stable else divergence,
+            rule=smart.rule,
+            steps=smart.steps,
+            step_size=smart.step_size,
+            noise_std=smart.noise_std,
+            radius=smart.radius,
+            norm=smart.norm,
         )
 
     def unique_state_dict(self) -> dict[str, torch.Tensor]:
@@ -251,6 +264,35 @@ class MultiTaskModel(nn.Module):
         # A part of the shared encoder that this class does not have is left out.
         state = self.models[name].state_dict()
         self.models[name].save_pretrained(folder, state_dict={key: state[key] for key in self.own_names[name]})
+
+
+@contextmanager
+def _embedded(model: nn.Module, replacement: torch.Tensor | None = None) -> Iterator[list[torch.Tensor]]:
+    """What the embedding module gives (words, positions, segments, normalised) in a pass, or has given in its place.
+
+    A model that adds its positions elsewhere has its word embeddings taken.
+    """
+    words = model.get_input_embeddings()
+    whole = (
+        module
+        for name, module in model.named_modules()
+        if name.rpartition(".")[2] == "embeddings" and words in list(module.modules())
+    )
+    found: list[torch.Tensor] = []
+
+    def hook(module: nn.Module, args: Any, output: Any) -> Any:
+        if found:  # a decoder's, behind the encoder's
+            return output
+        found.append(output if isinstance(output, torch.Tensor) else output[0])
+        if replacement is None:
+            return output
+        return replacement if isinstance(output, torch.Tensor) else (replacement, *output[1:])
+
+    handle = next(whole, words).register_forward_hook(hook)
+    try:
+        yield found
+    finally:
+        handle.remove()
 
 
 def _logits(task: str, output: ModelOutput) -> torch.Tensor:

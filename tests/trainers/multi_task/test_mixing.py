@@ -37,7 +37,12 @@ def test_other_mixtures_have_the_batches_they_announce(lengths, batch_size, stra
     sampler = MixedBatchSampler(lengths, batch_size, mixing)
     batches = list(sampler)
     counts = Counter(task_of(batch, lengths) for batch in batches)
-    assert counts == {name: count for name, count in sampler.counts.items() if count}
+    assert len(batches) == len(sampler) == sum(sampler.counts.values())
+    if strategy == "main":  # of which the others' are drawn
+        main = next(iter(lengths))
+        assert counts[main] == sampler.counts[main] == -(-lengths[main] // batch_size)
+    else:
+        assert counts == sampler.counts
     for batch in batches:
         assert 0 < len(batch) <= batch_size
         assert len(set(batch)) == len(batch)
@@ -73,8 +78,9 @@ def test_shares():
     assert Mixing("temperature", temperature=1.0).batches_per_epoch(lengths, 8) == {"a": 100, "b": 10}
     main = Mixing("main", main_task="b", extra_task_ratio=2.0).batches_per_epoch(lengths, 8)
     assert main == {"a": 20, "b": 10}
-    assert Mixing("main", main_task="b", extra_task_ratio=0.0).batches_per_epoch(lengths, 8) == {"a": 0, "b": 10}
-    assert Mixing("main").batches_per_epoch(lengths, 8) == {"a": 100, "b": 10}, "no task is seen twice"
+    assert Mixing("main", extra_task_ratio=9.0).batches_per_epoch(lengths, 8) == {"a": 100, "b": 10}, "none twice"
+    ten = {"main": 80, **{f"small{number}": 8 for number in range(10)}}
+    assert sum(Mixing("main", extra_task_ratio=0.1).batches_per_epoch(ten, 8).values()) == 11, "rounded over the whole"
 
 
 @pytest.mark.parametrize(
