@@ -205,3 +205,13 @@ def tokenizer_files(
         if path is not None and name not in given:
             check_link(folder, path, str(source))
     return {name: paths for name, paths in found.items() if name not in given}
+
+
+def with_words(tokenizer: Any, source: Any) -> Any:
+    """The tokenizer that upstream loaded; a ValueError if it made one of five pieces for want of a vocabulary."""
+    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
+        raise ValueError(
+            f"`pretrained_model_name_or_path` = {source} has no vocabulary. Name a folder with a tokenizer.json or a "
+            "vocab.txt, or a repository of the Hub that has one and is within reach."
+        )
+    return tokenizer

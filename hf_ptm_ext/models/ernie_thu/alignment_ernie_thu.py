@@ -5,7 +5,8 @@
     alternate   every token of the mention whose left neighbour does not carry the same entity: tokens 0, 2, 4, ...
                 (the released pre-training data, where the code compares with the already thinned neighbour)
     reference   the original tokenizer's rule: the first token of a word between spaces that starts exactly at `start`;
-                of annotations with one start the last one counts, even if its id is unknown
+                of annotations with one start the last one counts, even if its id is unknown. No end is read, a start
+                outside the text is that of no word, and marked mentions are cut out as Python slices
 
 A mention that starts inside a token belongs to that token ("mark|eting" with a span on "keting": to "mark" first).
 """
@@ -191,12 +192,14 @@ def reference_start(text: str, start: int) -> int | None:
     Returns:
         Place of the word's first character; `None` if no word starts there.
     """
+    if not 0 <= start < len(text):
+        return None
     while start < len(text) and _is_deleted(text[start]):
         start += 1
     before = start - 1
     while before >= 0 and _is_deleted(text[before]):
         before -= 1
-    if start == len(text) or text[start].isspace() or (before >= 0 and not text[before].isspace()):
+    if start == len(text) or _is_space(text[start]) or (before >= 0 and not _is_space(text[before])):
         return None
     return start
 
@@ -212,7 +215,7 @@ def word_end(text: str, start: int) -> int:
         Place behind its last character.
     """
     end = start
-    while end < len(text) and not text[end].isspace():
+    while end < len(text) and not _is_space(text[end]):
         end += 1
     return end
 
@@ -243,6 +246,11 @@ def slice_window(window: Any, full: Sequence[tuple[int | None, Span]], sequence:
 def _is_invisible(char: str) -> bool:
     """Spaces and what tokenizers delete: a mention that begins with it begins behind it."""
     return char.isspace() or _is_deleted(char) or unicodedata.category(char) == "Mn"
+
+
+def _is_space(char: str) -> bool:
+    """BERT's rule, which does not count line and paragraph separators."""
+    return char in " \t\n\r" or unicodedata.category(char) == "Zs"
 
 
 def _is_deleted(char: str) -> bool:

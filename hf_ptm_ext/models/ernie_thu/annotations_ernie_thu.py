@@ -89,7 +89,7 @@ def _checked(start: Any, end: Any, identifier: Any, score: Any, value: Any) -> E
 
 
 def read_annotations(
-    values: Iterable[Any] | None, length: int, unit: str, clip: bool = False
+    values: Iterable[Any] | None, length: int, unit: str, checked: bool = True
 ) -> list[EntityAnnotation]:
     """Understand and check the annotations of one text.
 
@@ -97,7 +97,7 @@ def read_annotations(
         values: the annotations in any of the forms; `None` is none.
         length: characters or words of the text.
         unit: "characters" or "words", for messages.
-        clip: whether an end may lie behind the text, as the reference, which reads the start alone, has it.
+        checked: whether places outside the text are refused; the reference reads what it can of them.
 
     Returns:
         The annotations in the order given.
@@ -109,8 +109,8 @@ def read_annotations(
     annotations = []
     for value in values or ():
         annotation = read_annotation(value)
-        end = min(annotation.end, length) if clip else annotation.end
-        check_span("entities", (annotation.start, end), length, unit)
+        if checked:
+            check_span("entities", (annotation.start, annotation.end), length, unit)
         annotations.append(annotation)
     return annotations
 
@@ -135,7 +135,7 @@ def check_span(field: str, span: Span, length: int, unit: str) -> None:
         )
 
 
-def read_span(field: str, value: Any, length: int, unit: str) -> Span:
+def read_span(field: str, value: Any, length: int, unit: str, checked: bool = True) -> Span:
     """Understand the span of a mention that markers go around.
 
     Args:
@@ -143,6 +143,7 @@ def read_span(field: str, value: Any, length: int, unit: str) -> Span:
         value: (start, end), a mapping with both, or an annotation in any form.
         length: characters or words of the text.
         unit: "characters" or "words", for messages.
+        checked: see `read_annotations`.
 
     Returns:
         (start, end).
@@ -159,7 +160,8 @@ def read_span(field: str, value: Any, length: int, unit: str) -> Span:
         annotation = read_annotation(value)
     except TypeError as error:
         raise TypeError(f"`{field}` must be (start, end) or an annotation, got {value!r}.") from error
-    check_span(field, (annotation.start, annotation.end), length, unit)
+    if checked:
+        check_span(field, (annotation.start, annotation.end), length, unit)
     return annotation.start, annotation.end
 
 

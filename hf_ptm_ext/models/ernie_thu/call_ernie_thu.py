@@ -43,8 +43,7 @@ from .markers_ernie_thu import (
     Segment,
     kept_lengths,
     mark_text,
-    shift_relation,
-    shift_typing,
+    shifted_spans,
     windows,
 )
 
@@ -91,8 +90,8 @@ class ProcessorCall:
         split: whether texts are lists of words.
         alignment: one of `ALIGNMENTS`.
         min_score: annotations count above it.
-        on_unknown: policy for ids that the vocabulary lacks.
-        on_dropped: policy for annotations that cannot be placed as asked for.
+        on_unknown_entity: policy for ids that the vocabulary lacks.
+        on_dropped_entity: policy for annotations that cannot be placed as asked for.
 
     Raises:
         ValueError: an option is none of its values, or there are not as many second texts as first ones.
@@ -107,15 +106,15 @@ class ProcessorCall:
         split: bool,
         alignment: str,
         min_score: float,
-        on_unknown: str,
-        on_dropped: str,
+        on_unknown_entity: str,
+        on_dropped_entity: str,
     ):
         check_choice("alignment", alignment, ALIGNMENTS)
-        check_choice("on_unknown_entity", on_unknown, POLICIES)
-        check_choice("on_dropped_entity", on_dropped, POLICIES)
+        check_choice("on_unknown_entity", on_unknown_entity, POLICIES)
+        check_choice("on_dropped_entity", on_dropped_entity, POLICIES)
         self.processor, self.tokenizer = processor, processor.tokenizer
         self.split, self.alignment, self.min_score = split, alignment, min_score
-        self.on_unknown, self.on_dropped = on_unknown, on_dropped
+        self.on_unknown, self.on_dropped = on_unknown_entity, on_dropped_entity
         is_list = isinstance(text, list | tuple)
         self.batched = is_list and (not split or (len(text) > 0 and isinstance(text[0], list | tuple)))
         # One list of texts, or two for pairs; the tokenizer takes an empty second text for none.
@@ -127,6 +126,8 @@ class ProcessorCall:
                     f"`text_pair` must have a text for each of `text`, got {len(self.texts[1])} for "
                     f"{len(self.texts[0])}."
                 )
+        # The reference's rule is about characters.
+        self.as_reference = alignment == "reference" and not split
         self.mentions: list[list[list[Mention]]] = []
         self.dropped: list[DroppedEntity] = []
         self.given = self.placed = 0
@@ -148,7 +149,6 @@ class ProcessorCall:
         if entities_pair is not None and len(self.texts) == 1:
             raise ValueError("`entities_pair` must come with `text_pair`, got none.")
         unit = "words" if self.split else "characters"
-        clip = self.alignment == "reference" and not self.split
         flat: list[EntityAnnotation] = []
         counts: list[list[int]] = []
         for pair, (texts, given) in enumerate(zip(self.texts, (entities, entities_pair), strict=False)):
@@ -161,7 +161,7 @@ class ProcessorCall:
                 continue
             counts.append([])
             for number, (text, values) in enumerate(zip(texts, rows, strict=True)):
-                annotations = read_annotations(values, len(text), unit, clip) if values else []
+                annotations = read_annotations(values, len(text), unit, not self.as_reference) if values else []
                 kept = self._select(annotations, number, bool(pair)) if annotations else []
                 counts[-1].append(len(kept))
                 flat += kept
@@ -260,7 +260,7 @@ class ProcessorCall:
         Returns:
             The batch.
         """
-        if self.alignment == "reference" and not self.split:
+        if self.as_reference:
             self._by_words_between_spaces()
             if len(self.texts) == 2 and _truncation(options) == "longest_first":
                 return self._assembled(None, return_tensors, options)
@@ -401,17 +401,14 @@ class ProcessorCall:
         markers = self.processor.markers[:2] if task == "relation" else self.processor.markers[2:]
         marked = self._marked_spans({name: spans[name] for name in names}, markers)
         self._marker_ids(markers)
-        if self.alignment != "reference" or self.split:
+        if not self.as_reference:
             return self._assembled(marked, return_tensors, options)
         for number, mentions in enumerate(marked):
             self.texts[0][number] = mark_text(self.texts[0][number], mentions)
+            own = self.mentions[0][number]
+            shifted = shifted_spans([mention.span for mention in own], mentions)
             self.mentions[0][number] = [
-                mention._replace(
-                    span=shift_relation(mention.span, mentions)
-                    if task == "relation"
-                    else shift_typing(mention.span, *mentions[0])
-                )
-                for mention in self.mentions[0][number]
+                mention._replace(span=span) for mention, span in zip(own, shifted, strict=True)
             ]
         texts = self.texts if self.batched else [one[0] for one in self.texts]
         return self.encode(texts[0], texts[1] if len(texts) == 2 else None, return_tensors, options)
@@ -425,11 +422,14 @@ class ProcessorCall:
                 raise ValueError(f"`{name}` must have one span per text, got {values!r}.")
         for number, text in enumerate(self.texts[0]):
             mentions = [
-                (read_span(name, values[number], len(text), unit), marker)
+                (read_span(name, values[number], len(text), unit, not self.as_reference), marker)
                 for (name, values), marker in zip(per_text.items(), markers, strict=True)
             ]
             first, last = min(mentions)[0], max(mentions)[0]
-            if len(mentions) == 2 and first[1] > last[0]:
+            if self.as_reference:
+                if len(mentions) == 1 and first[0] == first[1]:
+                    raise ValueError(f"`span` must not be empty, got {first}: the reference leaves such records out.")
+            elif len(mentions) == 2 and first[1] > last[0]:
                 raise ValueError(
                     f"`head` and `tail` must not overlap, got {mentions[0][0]} and {mentions[1][0]}: their markers "
                     "would cross."

@@ -149,12 +149,12 @@ class Frame:
         return row
 
 
-def mark_text(text: str, mentions: Iterable[tuple[Span, str]]) -> str:
-    """Put markers into a text as the reference does, each with a space towards its mention.
+def mark_text(text: str, mentions: Sequence[tuple[Span, str]]) -> str:
+    """Put markers into a text as the reference does: with Python's slices, and a space towards each mention.
 
     Args:
         text: the text.
-        mentions: characters of each mention, none shared, and its marker.
+        mentions: characters of each mention, wherever they are, and its marker.
 
     Returns:
         The longer text.
@@ -164,45 +164,45 @@ def mark_text(text: str, mentions: Iterable[tuple[Span, str]]) -> str:
         '# Bob Dylan # sang.'
     """
     pieces, done = [], 0
-    for (start, end), marker in sorted(mentions):
+    for (start, end), marker in _in_order(mentions):
         pieces += [text[done:start], f"{marker} {text[start:end]} {marker}"]
         done = end
     return "".join([*pieces, text[done:]])
 
 
-def shift_relation(span: Span, mentions: Sequence[tuple[Span, str]]) -> Span:
-    """Move an annotation to its place in the marked text, by the rule of the reference's relation scripts.
+def shifted_spans(spans: Sequence[Span], mentions: Sequence[tuple[Span, str]]) -> list[Span]:
+    """Move annotations to their places in the marked text, by the rules of the reference's scripts.
 
     Args:
-        span: in the original text.
-        mentions: of head and tail, with their markers.
+        spans: in the original text. If they are head and tail themselves (FewRel), the one in front stands behind one
+            marker and the other behind three; else each is moved on by the markers that it has passed.
+        mentions: of head and tail, or the typed one, and their markers.
 
     Returns:
-        In the marked text: for each marker passed its length and the space move it on.
+        In the marked text: a marker passed has its length and a space.
     """
-    shift = 0
-    for (start, end), marker in mentions:
-        size = len(marker) + 1
-        # A mention beside another is behind its markers, although the reference's comparison is a strict one there.
-        passed = span[0] > end or (span[0] == end and any(span == other for other, _ in mentions))
-        shift += size * (span[0] >= start) + size * passed
-    return span[0] + shift, span[1] + shift
+    sizes = [len(marker) + 1 for _, marker in mentions]
+    if len(mentions) == 2 and list(spans) == [span for span, _ in mentions]:
+        head, tail = spans
+        shifts = [sizes[0], sizes[1] + 2 * sizes[0]] if head[0] < tail[0] else [sizes[0] + 2 * sizes[1], sizes[1]]
+    elif len(mentions) == 2:
+        shifts = [
+            sum(
+                size * ((start >= begin) + (start > end))
+                for ((begin, end), _), size in zip(mentions, sizes, strict=True)
+            )
+            for start, _ in spans
+        ]
+    else:
+        ((begin, end), _), (size,) = mentions[0], sizes
+        shifts = [2 * size if start > end else size * (start >= begin) for start, _ in spans]
+    return [(start + shift, end + shift) for (start, end), shift in zip(spans, shifts, strict=True)]
 
 
-def shift_typing(span: Span, mention: Span, marker: str) -> Span:
-    """Move an annotation to its place in the marked text, by the rule of the reference's typing script.
-
-    Args:
-        span: in the original text.
-        mention: with markers around it.
-        marker: the marker.
-
-    Returns:
-        In the marked text.
-    """
-    size = len(marker) + 1
-    shift = 0 if span[0] < mention[0] else size if span[0] <= mention[1] else 2 * size
-    return span[0] + shift, span[1] + shift
+def _in_order(mentions: Sequence[tuple[Span, str]]) -> list[tuple[Span, str]]:
+    """By their begins; of head and tail with the same one the tail comes first, as in the reference."""
+    order = sorted(range(len(mentions)), key=lambda number: (mentions[number][0][0], -number))
+    return [mentions[number] for number in order]
 
 
 def kept_lengths(first: int, second: int, room: int, strategy: str, reference: bool) -> tuple[int, int]:

@@ -29,7 +29,10 @@ logger = logging.get_logger(__name__)
 VOCABULARY_FILE = "entity_vocab.safetensors"
 LINKER_FILE = "entity_linker.safetensors"
 Linker = Callable[[list[str]], list[list[EntityAnnotation]]]
-_OPTIONS = ("alignment", "min_score", "on_unknown_entity", "on_dropped_entity", "markers")
+# Options that a call may set for itself, and arguments that may stand behind the text.
+_OF_A_CALL = ("alignment", "min_score", "on_unknown_entity", "on_dropped_entity")
+_OPTIONS = (*_OF_A_CALL, "markers")
+_BY_PLACE = ("text_pair", "entities", "entities_pair")
 _HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "token", "revision", "subfolder")
 
 
@@ -272,51 +275,39 @@ class ErnieThuProcessor(ProcessorMixin):
     @leaving_the_backend
     def __call__(  # type: ignore[override]
         self,
-        text: Any,
-        text_pair: Any = None,
+        text: Any = None,
+        *more: Any,
         entities: Any = None,
         entities_pair: Any = None,
-        *,
-        min_score: float | None = None,
         task: str | None = None,
         head: Any = None,
         tail: Any = None,
         span: Any = None,
-        alignment: str | None = None,
-        on_unknown_entity: str | None = None,
-        on_dropped_entity: str | None = None,
-        link: bool = True,
-        return_entity_report: bool = False,
-        is_split_into_words: bool = False,
-        return_tensors: str | None = None,
         **kwargs: Any,
     ) -> BatchEncoding:
         """Tokenise texts and place their entities.
 
         Args:
             text: a text or a list of texts; with `is_split_into_words` a list of words or a list of such lists.
-            text_pair: second texts of pairs, of the same form.
+            more: `text_pair`, `entities` and `entities_pair` by place.
             entities: annotations of `text`, for a batch one list per text: mappings with `start`, `end`, `id` and
                 perhaps `score`, or (start, end, id[, score]), or (id, start, end[, score]). `start` and `end` count
                 characters of the original text (words with `is_split_into_words`), end exclusive. `None`: the linker
                 finds them, if there is one.
             entities_pair: annotations of `text_pair`.
-            min_score: as in the class, for this call.
             task: "relation" puts markers around `head` and `tail`, "typing" around `span`; all three are (start, end)
                 in `text` or annotations, for a batch one per text.
             head: see `task`.
             tail: see `task`.
             span: see `task`.
-            alignment: as in the class, for this call.
-            on_unknown_entity: as in the class, for this call.
-            on_dropped_entity: as in the class, for this call.
-            link: whether the linker may be asked.
-            return_entity_report: add `entity_report`, for each text the list of its `DroppedEntity`.
-            is_split_into_words: whether the texts come as lists of words.
-            return_tensors: "pt" or "np".
-            kwargs: of the tokenizer: `padding`, `truncation`, `max_length`, `stride`, `return_overflowing_tokens`,
-                `return_offsets_mapping`, ... Truncation and windows cut entities together with their tokens. With
-                alignment "reference" and a task the offsets are those of the text with markers.
+            kwargs: `min_score`, `alignment`, `on_unknown_entity` and `on_dropped_entity` as in the class, for this
+                call; `link` (default True), whether the linker may be asked; `return_entity_report` (default False) to
+                add `entity_report`, for each text the list of its `DroppedEntity`; and those of the tokenizer, by
+                themselves or as `text_kwargs`: `text_pair` (second texts of pairs, of the same form as `text`),
+                `is_split_into_words`, `return_tensors`, `padding`, `truncation`, `max_length`, `stride`,
+                `return_overflowing_tokens`, `return_offsets_mapping`, ... Truncation and windows cut entities together
+                with their tokens. With alignment "reference" and a task the offsets are those of the text with
+                markers.
 
         Returns:
             What the tokenizer gives, `entity_ids` and `entity_mask`.
@@ -326,26 +317,30 @@ class ErnieThuProcessor(ProcessorMixin):
             ValueError: an annotation lies outside its text, an option is none of its values, a marker is not in the
                 vocabulary, or an entity is unknown or dropped under the policy "error".
         """
-        call = ProcessorCall(
-            self,
-            text,
-            text_pair,
-            split=is_split_into_words,
-            alignment=self.alignment if alignment is None else alignment,
-            min_score=self.min_score if min_score is None else min_score,
-            on_unknown=self.on_unknown_entity if on_unknown_entity is None else on_unknown_entity,
-            on_dropped=self.on_dropped_entity if on_dropped_entity is None else on_dropped_entity,
-        )
-        call.read_entities(entities, entities_pair, link)
+        given = {"entities": entities, "entities_pair": entities_pair, **(kwargs.pop("text_kwargs", None) or {})}
+        given |= kwargs
+        if len(more) > len(_BY_PLACE):
+            raise TypeError(f"`text` may be followed by {', '.join(_BY_PLACE)}, got {len(more)} more arguments.")
+        for name, value in zip(_BY_PLACE, more, strict=False):
+            if given.get(name) is not None:
+                raise TypeError(f"`{name}` must be given once, got it by place and by name.")
+            given[name] = value
+        own = {name: given.pop(name, None) for name in _OF_A_CALL}
+        own = {name: getattr(self, name) if value is None else value for name, value in own.items()}
+        text_pair, return_tensors = given.pop("text_pair", None), given.pop("return_tensors", None)
+        link, wants_report = given.pop("link", True), given.pop("return_entity_report", False)
+        split = bool(given.pop("is_split_into_words", False))
+        call = ProcessorCall(self, text, text_pair, split=split, **own)
+        call.read_entities(given.pop("entities"), given.pop("entities_pair"), link)
         spans = {"head": head, "tail": tail, "span": span}
         if task is not None:
-            result = call.encode_with_markers(task, spans, return_tensors, kwargs)
+            result = call.encode_with_markers(task, spans, return_tensors, given)
         elif any(value is not None for value in spans.values()):
             raise ValueError("`head`, `tail` and `span` must come with `task`, got none. Pass 'relation' or 'typing'.")
         else:
-            result = call.encode(text, text_pair, return_tensors, kwargs)
+            result = call.encode(text, text_pair, return_tensors, given)
         call.report()
-        if return_entity_report:
+        if wants_report:
             result["entity_report"] = call.dropped_by_text() if call.batched else call.dropped_by_text()[0]
         return result
 

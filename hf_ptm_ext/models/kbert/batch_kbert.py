@@ -12,7 +12,7 @@ from .encoding_kbert import KBertEncoding
 from .injection_kbert import Pieces, Rows, Tokens, inject
 from .lexicon_kbert import BranchStore, Lexicon
 from .matcher_kbert import Match
-from .options_kbert import NO_LABEL
+from .options_kbert import NO_LABEL, CallOptions
 from .sources_kbert import Characters, CharacterTable, Source, WordPieces, join_words
 from .truncation_kbert import cut_text, kept_sizes, windows
 
@@ -450,27 +450,49 @@ def source_index(encoding: KBertEncoding, split: bool) -> list[int]:
 
 
 def labels_of(
-    encoding: KBertEncoding, word_labels: Sequence[int], first_only: bool, knowledge_label: int, padding_label: int
-) -> list[int]:
+    encodings: Sequence[KBertEncoding], rows: Sequence[TextRow], options: CallOptions, batched: bool, first_only: bool
+) -> list[list[int]]:
     """Labels of tokens from labels of words.
 
     Args:
-        encoding: of the row.
-        word_labels: a label for each word.
+        encodings: of all rows.
+        rows: their texts.
+        options: with the words' labels.
+        batched: whether there is a list of labels for each text.
         first_only: whether only the first piece of a word has its label.
-        knowledge_label: label of injected tokens.
-        padding_label: label of padding.
 
     Returns:
         A label for each token; -100 for special tokens.
+
+    Raises:
+        ValueError: labels do not fit words.
     """
+    given = options.word_labels if batched else [options.word_labels]
+    if len(given) != len(rows):
+        raise ValueError(f"`word_labels` must have a list for each of {len(rows)} texts, got {len(given)}.")
+    for number, (labels, row) in enumerate(zip(given, rows, strict=True)):
+        if isinstance(row.first, str) or row.second is not None:
+            raise ValueError(
+                "`word_labels` must come with single texts and is_split_into_words=True. Split texts into words."
+            )
+        if len(labels) != len(row.first):
+            raise ValueError(
+                f"`word_labels` must have a label for each word, got {len(labels)} for the {len(row.first)} words "
+                f"of text {number}."
+            )
+    return [_labels_of_row(encoding, given[encoding.sample], first_only, options) for encoding in encodings]
+
+
+def _labels_of_row(
+    encoding: KBertEncoding, word_labels: Sequence[int], first_only: bool, options: CallOptions
+) -> list[int]:
     labels: list[int] = []
     seen = None
     for word, (begin, _), injected, real in zip(
         encoding.word_ids, encoding.offsets, encoding.injected, encoding.attention_mask, strict=True
     ):
         if word is None:
-            labels.append(knowledge_label if injected else NO_LABEL if real else padding_label)
+            labels.append(options.knowledge_label if injected else NO_LABEL if real else options.padding_label)
             continue
         # At the begin of a window a word may go on that began in the window before.
         goes_on = word == seen or (seen is None and begin > 0)

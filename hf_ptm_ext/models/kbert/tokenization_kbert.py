@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 from transformers import BatchEncoding, BertTokenizer
+from transformers.processing_utils import TextKwargs
 from transformers.utils import PaddingStrategy
 
 from .batch_kbert import (
     FILLERS,
     Batch,
     Limits,
-    TextRow,
     labels_of,
     make_batch,
     make_reference_batch,
@@ -39,7 +39,7 @@ from .batch_kbert import (
 )
 from .encoding_kbert import KBertEncoding
 from .explanation_kbert import sentence_tree
-from .files_kbert import tokenizer_files
+from .files_kbert import tokenizer_files, with_words
 from .knowledge_graph_kbert import KNOWLEDGE_GRAPH_FILE, KnowledgeGraph
 from .lexicon_kbert import BranchStore, Lexicon, LookupOptions, frozen_predicates
 from .options_kbert import (
@@ -62,6 +62,8 @@ from .truncation_kbert import KNOWLEDGE_TRUNCATIONS
 # Literal tags of the original project, one token each.
 REFERENCE_TAGS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[ENT]", "[SUB]", "[PRE]", "[OBJ]")
 KNOWLEDGE_INPUTS = ("position_ids", "word_index", "branch_id")
+# What upstream's own callers may pass to any tokenizer, whether it reads it or not.
+_UPSTREAM = frozenset((*TextKwargs.__annotations__, "max_target_length", "src_lang", "tgt_lang"))
 _DO_NOT = ("do_not_pad", "do_not_truncate")
 # How many searches are kept ready; a graph for each call must not fill the memory.
 _LEXICONS = 8
@@ -191,12 +193,7 @@ class KBertTokenizer(KBertRestoring, BertTokenizer):
         if kwargs.get("kg", SAVED) is not SAVED:
             kwargs["kg"] = as_graph(kwargs["kg"])
         tokenizer = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
-        if isinstance(tokenizer, cls) and set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
-            raise ValueError(
-                f"`pretrained_model_name_or_path` = {pretrained_model_name_or_path} has no vocabulary. Name a folder "
-                "with a tokenizer.json or a vocab.txt, or a repository of the Hub that has one and is within reach."
-            )
-        return tokenizer
+        return with_words(tokenizer, pretrained_model_name_or_path)
 
     @classmethod
     def _from_pretrained(  # type: ignore[override]
@@ -209,6 +206,12 @@ class KBertTokenizer(KBertRestoring, BertTokenizer):
     def _add_tokens(self, new_tokens: Any, special_tokens: bool = False) -> int:
         self._caches = WorkedOut()  # ids of characters and branches are those of the vocabulary before
         return super()._add_tokens(new_tokens, special_tokens)
+
+    def train_new_from_iterator(self, *args: Any, **kwargs: Any) -> Any:
+        """As upstream; the graph goes along."""
+        tokenizer = super().train_new_from_iterator(*args, **kwargs)
+        tokenizer.kg = self.kg
+        return tokenizer
 
     # ---- saving ----
 
@@ -334,9 +337,13 @@ class KBertTokenizer(KBertRestoring, BertTokenizer):
         kbert_options: Any = None,
         **kwargs: Any,
     ) -> BatchEncoding:
-        if kwargs:
-            raise TypeError(
-                f"`{next(iter(kwargs))}` is no argument of a tokenizer's call. Remove it or mend its name."
+        unknown = [name for name in kwargs if name not in _UPSTREAM]
+        if unknown:
+            raise TypeError(f"`{unknown[0]}` is no argument of a tokenizer's call. Remove it or mend its name.")
+        if kwargs.get("sanitize_control_tokens"):
+            raise ValueError(
+                "`sanitize_control_tokens` must be False: knowledge is looked up in texts as they are, and this marks "
+                "them. Mark them for a `BertTokenizer` of the same vocabulary."
             )
         options = kbert_options or self._options()
         rows, batched = read_rows(text, text_pair, is_split_into_words, self.reference is not None)
@@ -399,7 +406,7 @@ class KBertTokenizer(KBertRestoring, BertTokenizer):
         if return_length:
             columns["length"] = [len(encoding) for encoding in encodings]
         if options.word_labels is not None:
-            columns["labels"] = self._labels(encodings, rows, options, batched)
+            columns["labels"] = labels_of(encodings, rows, options, batched, self.only_label_first_subword)
         if return_overflowing_tokens:
             columns["overflow_to_sample_mapping"] = batch.samples.tolist()
         if verbose:
@@ -520,28 +527,6 @@ class KBertTokenizer(KBertRestoring, BertTokenizer):
 
     def _reference_character_id(self, char: str) -> int:
         return -1 if char.isspace() else self._vocabulary().get(char, self.unk_token_id)
-
-    def _labels(
-        self, encodings: list[KBertEncoding], rows: list[TextRow], options: CallOptions, batched: bool
-    ) -> list[list[int]]:
-        given = options.word_labels if batched else [options.word_labels]
-        if len(given) != len(rows):
-            raise ValueError(f"`word_labels` must have a list for each of {len(rows)} texts, got {len(given)}.")
-        for number, (labels, row) in enumerate(zip(given, rows, strict=True)):
-            if isinstance(row.first, str) or row.second is not None:
-                raise ValueError(
-                    "`word_labels` must come with single texts and is_split_into_words=True. Split texts into words."
-                )
-            if len(labels) != len(row.first):
-                raise ValueError(
-                    f"`word_labels` must have a label for each word, got {len(labels)} for the {len(row.first)} words "
-                    f"of text {number}."
-                )
-        first_only = self.only_label_first_subword
-        return [
-            labels_of(encoding, given[encoding.sample], first_only, options.knowledge_label, options.padding_label)
-            for encoding in encodings
-        ]
 
     def _warn_if_too_long(self, positions: np.ndarray, max_length: int | None) -> None:
         """Positions are what a model has a table of; a row may have more tokens."""

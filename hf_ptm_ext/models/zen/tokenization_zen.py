@@ -19,7 +19,7 @@ from typing import Any
 from transformers import BatchEncoding, BertTokenizer
 from transformers.utils import to_py_obj
 
-from .files_zen import tokenizer_files
+from .files_zen import tokenizer_files, with_words
 from .lexicon_zen import (
     LEXICON_FILE,
     NgramIndex,
@@ -135,12 +135,7 @@ class ZenTokenizer(BertTokenizer):
             ValueError: there is no vocabulary (upstream would make a tokenizer without words), or as in the class.
         """
         tokenizer = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
-        if isinstance(tokenizer, cls) and set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
-            raise ValueError(
-                f"`pretrained_model_name_or_path` = {pretrained_model_name_or_path} has no vocabulary. Name a folder "
-                "with a tokenizer.json or a vocab.txt, or a repository of the Hub that has one and is within reach."
-            )
-        return tokenizer
+        return with_words(tokenizer, pretrained_model_name_or_path)
 
     @classmethod
     def _from_pretrained(  # type: ignore[override]
@@ -153,6 +148,16 @@ class ZenTokenizer(BertTokenizer):
     def _add_tokens(self, new_tokens: Any, special_tokens: bool = False) -> int:
         self._worked_out = WorkedOut()  # n-grams are looked up as the tokens that the vocabulary made of them before
         return super()._add_tokens(new_tokens, special_tokens)
+
+    def train_new_from_iterator(self, *args: Any, **kwargs: Any) -> Any:
+        """As upstream; the lexicon goes along."""
+        self.init_kwargs["ngrams"] = []
+        try:
+            tokenizer = super().train_new_from_iterator(*args, **kwargs)
+        finally:
+            del self.init_kwargs["ngrams"]
+        tokenizer.lexicon = list(self.lexicon)
+        return tokenizer
 
     # ---- saving ----
 
@@ -279,14 +284,17 @@ class ZenTokenizer(BertTokenizer):
     def _encode_plus(self, *args: Any, **kwargs: Any) -> BatchEncoding:  # type: ignore[override]
         return_tensors = kwargs.pop("return_tensors", None)
         result = super()._encode_plus(*args, **kwargs, return_tensors=None)
-        found = [
-            self.find_ngrams(encoding.ids, encoding.type_ids, encoding.attention_mask, kwargs.get("max_length"))
-            for encoding in result.encodings
-        ]
         nested = bool(result["input_ids"]) and isinstance(result["input_ids"][0], list)
+        if result.encodings is None:  # of marked chats there are ids alone
+            ids, masks = (result.get(name) for name in ("input_ids", "attention_mask"))
+            ids, masks = (ids, masks or [None] * len(ids)) if nested else ([ids], [masks])
+            rows = ((row, None, mask) for row, mask in zip(ids, masks, strict=True))
+        else:
+            rows = ((encoding.ids, encoding.type_ids, encoding.attention_mask) for encoding in result.encodings)
+        found = [self.find_ngrams(*row, kwargs.get("max_length")) for row in rows]
         columns = {name: [row[name] for row in found] for name in NGRAM_INPUTS}
-        if return_tensors is not None or (nested and self._tokenizer.padding is not None):
-            columns = _padded(columns)
+        if return_tensors is not None or kwargs.get("padding_strategy", "do_not_pad") != "do_not_pad":
+            columns = _padded(columns, kwargs.get("pad_to_multiple_of"))
         if not nested:
             columns = {name: values[0] for name, values in columns.items()}
         # Tensors have a batch dimension even if there is one text.
@@ -324,14 +332,17 @@ class ZenTokenizer(BertTokenizer):
                 for places, spans, size in zip(rows["ngram_positions"], lengths, sizes, strict=True)
             ]
         kind = _tensor_type(result["input_ids"])
-        padded = _padded(rows) if nested else {name: values[0] for name, values in rows.items()}
+        padded = _padded(rows, kwargs.get("pad_to_multiple_of"))
+        if not nested:
+            padded = {name: values[0] for name, values in padded.items()}
         result.update(BatchEncoding(padded, tensor_type=kind).data)
         return result
 
 
-def _padded(columns: dict[str, list[list[int]]]) -> dict[str, list[list[int]]]:
+def _padded(columns: dict[str, list[list[int]]], multiple: int | None = None) -> dict[str, list[list[int]]]:
     """Rows of 0 behind the n-grams of shorter rows; one column of padding if no row has any."""
     width = max([1, *(len(row) for values in columns.values() for row in values)])
+    width += -width % (multiple or 1)
     return {name: [row + [0] * (width - len(row)) for row in values] for name, values in columns.items()}
 
 

@@ -1,6 +1,8 @@
 """The reference's alignment (thunlp/ERNIE), example by example."""
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from hf_ptm_ext.data.entity_records import processor_arguments
 
@@ -104,3 +106,82 @@ def test_bits_of_the_reference_that_a_record_carries():
     assert processor_arguments(tacred)["head"] == (1, 5)
     with pytest.raises(ValueError, match="two `ents`"):
         processor_arguments({"text": "Paris", "ents": []})
+
+
+# ---- places outside the text ----
+
+OFTEN = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+PLACES = st.integers(-30, 60)
+LINKED = st.lists(st.tuples(st.sampled_from(["Q90", "Q142", "Q392"]), PLACES, PLACES), max_size=4)
+TEXT = "paris is the capital city of france ."
+
+
+def words_and_entities(text, annotations):
+    """A port of the rule: words between spaces, and the last annotation that begins where the word does."""
+    by_begin = {begin: identifier for identifier, begin, _ in annotations}
+    found, begin = [], 0
+    for word in text.split(" "):
+        if word:
+            found.append((word, by_begin.get(begin, "UNK")))
+        begin += len(word) + 1
+    return found
+
+
+def expected_row(reference, text, annotations):
+    tokens, entities = [], []
+    for word, entity in words_and_entities(text, annotations):
+        pieces = reference.tokenizer.tokenize(word)
+        tokens += pieces
+        entities += [entity] + ["UNK"] * (len(pieces) - 1)
+    return tokens, entities
+
+
+def read_row(reference, inputs):
+    names = [reference.entity_vocab.id_of(entity) or "UNK" for entity in inputs["entity_ids"]]
+    return reference.tokenizer.convert_ids_to_tokens(inputs["input_ids"])[1:-1], names[1:-1]
+
+
+@settings(OFTEN, max_examples=60)
+@given(annotations=LINKED)
+def test_annotations_outside_the_text_are_read_as_the_reference_reads_them(reference, annotations):
+    inputs = reference(TEXT, entities=[[*one, 0.9] for one in annotations])
+    assert read_row(reference, inputs) == expected_row(reference, TEXT, annotations)
+
+
+@settings(OFTEN, max_examples=150)
+@given(head=st.tuples(PLACES, PLACES), tail=st.tuples(PLACES, PLACES), linked=st.one_of(st.none(), LINKED))
+def test_relations_outside_the_text_are_sliced_as_the_reference_slices_them(reference, head, tail, linked):
+    (h, h_end), (t, t_end) = head, tail
+    if h < t:
+        text = f"{TEXT[:h]}# {TEXT[h:h_end]} #{TEXT[h_end:t]}$ {TEXT[t:t_end]} ${TEXT[t_end:]}"
+    else:
+        text = f"{TEXT[:t]}$ {TEXT[t:t_end]} ${TEXT[t_end:h]}# {TEXT[h:h_end]} #{TEXT[h_end:]}"
+    if linked is None:  # FewRel: the mentions are the entities
+        moves = (2, 6) if h < t else (6, 2)
+        annotations = [("Q90", h + moves[0], 0), ("Q142", t + moves[1], 0)]
+        entities = [("Q90", *head), ("Q142", *tail)]
+    else:
+        annotations = [(name, x + 2 * ((x > h_end) + (x >= h) + (x >= t) + (x > t_end)), 0) for name, x, _ in linked]
+        entities = [[*one, 0.9] for one in linked]
+        if [(begin, end) for _, begin, end in linked] == [head, tail]:
+            return
+    inputs = reference(TEXT, entities=entities, task="relation", head=head, tail=tail)
+    assert read_row(reference, inputs) == expected_row(reference, text, annotations)
+
+
+@settings(OFTEN, max_examples=100)
+@given(span=st.tuples(PLACES, PLACES), linked=LINKED)
+def test_typing_outside_the_text_is_sliced_as_the_reference_slices_it(reference, span, linked):
+    begin, end = span
+    if begin == end:
+        with pytest.raises(ValueError, match="leaves such records out"):
+            reference(TEXT, entities=[], task="typing", span=span)
+        return
+    text = f"{TEXT[:begin]}。 {TEXT[begin:end]} 。{TEXT[end:]}"
+    annotations = [(name, x + (4 if x > end else 2 if x >= begin else 0), 0) for name, x, _ in linked]
+    inputs = reference(TEXT, entities=[[*one, 0.9] for one in linked], task="typing", span=span)
+    assert read_row(reference, inputs) == expected_row(reference, text, annotations)
+
+
+def test_a_line_separator_is_no_space_to_the_reference(reference):
+    assert not any(reference("is\u2028paris", entities=[["Q90", 3, 8, 0.9]])["entity_ids"])
