@@ -274,7 +274,7 @@ def _revert(checkpoint: Any, arguments: argparse.Namespace) -> int:
         with written_whole(arguments.target, arguments.overwrite) as folder:
             module.write_original(folder, tensors, options, config_file.parent)
             written = sorted(path.name for path in folder.iterdir())
-        _report_original(checkpoint, tensors, arguments.target, written)
+        _report_original(checkpoint, tensors, [], arguments.target, written)
         return 0
     vocab_file = _vocab_file(arguments, ("vocab.txt", TOKENIZER_FILE))
     vocab = None
@@ -291,13 +291,18 @@ def _revert(checkpoint: Any, arguments: argparse.Namespace) -> int:
         elif vocab_file is not None:
             shutil.copyfile(vocab_file, folder / "vocab.txt")
     names = ["config.json", "model.pt", *(["vocab.txt"] if vocab_file is not None else [])]
-    _report_original(checkpoint, tensors, arguments.target, names)
+    made_up = module.made_up(config) if hasattr(module, "made_up") else []
+    _report_original(checkpoint, tensors, made_up, arguments.target, names)
     return 0
 
 
-def _report_original(checkpoint: Any, tensors: dict[str, Any], target: Path, written: list[str]) -> None:
+def _report_original(
+    checkpoint: Any, tensors: dict[str, Any], made_up: list[str], target: Path, written: list[str]
+) -> None:
     print(f"{'read':<12} {', '.join(str(path) for path in checkpoint.files)}")
     print(f"{'mapped':<12} {len(tensors)} tensors to the original's names, tied copies included")
+    for note in made_up:
+        print(f"{'made up':<12} {note}")
     print(f"{'wrote':<12} {target}: {', '.join(written)}")
 
 

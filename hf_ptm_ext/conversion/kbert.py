@@ -580,6 +580,16 @@ def revert_checkpoint(ours: Mapping[str, torch.Tensor], config: KBertConfig) -> 
     return revert_state_dict(named, config, tied_copies=True), revert_config(config)
 
 
+def made_up(config: KBertConfig) -> list[str]:
+    """What `revert_checkpoint` writes that is no value of ours, for the report."""
+    notes = []
+    if config.type_vocab_size == 2:
+        notes.append(f"row 0 of `{EMBEDDINGS[SEGMENTS.removesuffix('.weight')][0]}.weight`: zeros, UER's for padding")
+    if config.layer_norm_style == "hf":
+        notes.append("LayerNorm `gamma` divided by sqrt((N - 1) / N): equal to the source's up to rounding")
+    return notes
+
+
 def wordpiece_tokenizer(vocab: Mapping[str, int], config: KBertConfig, do_lower_case: bool) -> Any:
     """The tokenizer of a converted checkpoint: K-BERT's, without a graph until it is given one.
 
