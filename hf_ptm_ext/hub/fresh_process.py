@@ -199,11 +199,12 @@ def digests(folder: Path) -> dict[str, str]:
         Path inside the folder -> digest, in the order of the paths.
     """
     files = sorted(path for pattern in ("*.py", "custom_generate/**/*.py") for path in folder.glob(pattern))
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in files
-        if path.is_file()
-    }
+    return {path.relative_to(folder).as_posix(): code_digest(path) for path in files if path.is_file()}
+
+
+def code_digest(path: Path) -> str:
+    """SHA-256 of a code file, the same whether its lines end as in git or as a checkout on Windows writes them."""
+    return hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
 
 
 def tokenize(source: str, revision: str | None, trust_remote_code: bool) -> tuple[Any, list[int]]:

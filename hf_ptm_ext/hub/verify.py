@@ -10,7 +10,6 @@ installed package are ours, any other needs `trust_remote_code`. Nothing that a 
 repository is ever run. The fresh process gets no token, key or password of the environment; it is no sandbox.
 """
 
-import hashlib
 import json
 import os
 import re
@@ -218,7 +217,7 @@ def _fetch(source: str, trust_remote_code: bool, revision: str | None) -> tuple[
 def _remarks(code: Mapping[str, str]) -> dict[str, str]:
     """How each code file stands to the installed package."""
     paths = [*pipeline_files(), *(path for family in families() for path in code_files(family))]
-    installed = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+    installed = {path.name: fresh_process.code_digest(path) for path in paths}
     remarks = {}
     for name, digest in code.items():
         if name == CUSTOM_GENERATE and digest in installed.values():  # a copy of the family's own search

@@ -54,6 +54,7 @@ def test_a_good_checkpoint_passes_and_its_code_is_shown_first(good, capsys):
 
 
 def test_a_familys_own_search_needs_no_trust_and_a_changed_one_does(tmp_path, capsys):
+    """Code with the line ends of a checkout on Windows is the same code."""
     from hf_ptm_ext import UniLMConfig, UniLMForConditionalGeneration
 
     folder = tmp_path / "unilm"
@@ -67,6 +68,8 @@ def test_a_familys_own_search_needs_no_trust_and_a_changed_one_does(tmp_path, ca
         eos_token_id=3,
     )
     UniLMForConditionalGeneration(config).save_pretrained(folder)
+    for path in folder.rglob("*.py"):
+        path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
     assert cli.main(["verify", str(folder)]) == 0
     assert "custom_generate/generate.py  (as installed)" in capsys.readouterr().out
     with open(folder / "custom_generate" / "generate.py", "a", encoding="utf-8") as file:
