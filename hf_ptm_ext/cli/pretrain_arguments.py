@@ -1,5 +1,6 @@
 """What `hf-ptm-ext pretrain` can be told: dataclasses, a recipe file, and flags that override it."""
 
+import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -57,6 +58,13 @@ class DataArguments:
     )
     train_file: list[str] | None = field(
         default=None, metadata={"help": "Files or glob patterns: .txt, .txt.gz, .jsonl, .jsonl.gz, .parquet."}
+    )
+    corpus_weights: list[float] | None = field(
+        default=None,
+        metadata={
+            "help": "Shares of the rows that come from each entry of train_file, as 0.7 0.3; an epoch then has every "
+            "row at least once (default: all rows once)."
+        },
     )
     validation_file: list[str] | None = field(default=None, metadata={"help": "Files for evaluation."})
     dataset_name: str | None = field(default=None, metadata={"help": "Hub id or folder for datasets.load_dataset."})
@@ -221,6 +229,8 @@ def parse(
         raise ValueError(f"Name one source of training data, got {' and '.join(f'`{name}`' for name in sources)}.")
     if not sources:
         data.corpus = "en"
+    if data.corpus_weights is not None:
+        check_corpus_weights(data)
     if data.train_tokenizer and model.tokenizer_name:
         raise ValueError("`train_tokenizer` and `tokenizer_name` exclude each other: leave one out.")
     if data.streaming and training.max_steps <= 0:
@@ -249,6 +259,23 @@ def parse(
             f"{objective.objective}. Make one with `hf-ptm-ext train-entity-vectors`."
         )
     return model, data, objective, training
+
+
+def check_corpus_weights(data: DataArguments) -> None:
+    """Refuse weights that do not go with the training files."""
+    weights, files = data.corpus_weights or [], data.train_file or []
+    if len(files) < 2 or len(weights) != len(files):
+        raise ValueError(
+            f"`corpus_weights` needs one weight for each of several entries of `train_file`, got {len(weights)} "
+            f"weights and {len(files)} entries."
+        )
+    if not all(0 < weight < math.inf for weight in weights):
+        raise ValueError(f"`corpus_weights` must be positive numbers, got {weights}. Leave a corpus out to drop it.")
+    if data.target_train_file and len(data.target_train_file) != len(files):
+        raise ValueError(
+            f"`target_train_file` must name a file for each of the {len(files)} of `train_file` under "
+            f"`corpus_weights`, got {len(data.target_train_file)}."
+        )
 
 
 def check_denoising(model: ModelArguments, data: DataArguments, objective: ObjectiveArguments) -> None:

@@ -1,7 +1,8 @@
 """From the data arguments to rows: documents, tokenizer, blocks, word units."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -28,7 +29,7 @@ from ..data import (
     train_wordpiece,
 )
 from ..data.filtered import FilteredDocuments
-from ..data.streaming import FilteredStream, MappedStream
+from ..data.streaming import FilteredStream, MappedStream, WeightedStream
 from ..metrics import UnigramBaseline
 from .pretrain_arguments import DENOISING, DataArguments, ObjectiveArguments
 
@@ -54,6 +55,23 @@ class Rows:
     evaluation: Any
     baseline: UnigramBaseline
     description: dict[str, Any]
+
+
+@dataclass
+class WeightedCorpora:
+    """Training documents of several corpora, whose rows are mixed by their weights.
+
+    Args:
+        parts: the documents of each, readable more than once.
+        weights: the share of each.
+    """
+
+    parts: list[Any]
+    weights: list[float]
+
+    def __iter__(self) -> Iterator[Any]:
+        """All documents, one corpus behind the other."""
+        return chain.from_iterable(self.parts)
 
 
 def training_source(data: DataArguments) -> Any:
@@ -117,6 +135,8 @@ def file_source(data: DataArguments, files: list[str]) -> FileDocuments:
 
 def split_documents(data: DataArguments) -> tuple[Any, Any]:
     """Training and evaluation documents; evaluation is `None` if there is none."""
+    if data.corpus_weights is not None:
+        return split_corpora(data)
     source, validation = training_source(data), validation_source(data)
     if validation is not None or not data.validation_fraction:
         return source, validation
@@ -133,6 +153,20 @@ def split_documents(data: DataArguments) -> tuple[Any, Any]:
             f"`validation_fraction` to 0, or mark documents (`document_separator`, now {data.document_separator!r})."
         )
     return held_out_split(documents, data.validation_fraction)
+
+
+def split_corpora(data: DataArguments) -> tuple[WeightedCorpora, Any]:
+    """Each weighted corpus split as if it were alone; evaluation is of all, or of the named validation data."""
+    files = data.train_file or []
+    targets = data.target_train_file or [None] * len(files)
+    alone = [
+        replace(data, train_file=[file], target_train_file=target and [target], corpus_weights=None)
+        for file, target in zip(files, targets, strict=True)
+    ]
+    parts = [split_documents(one) for one in alone]
+    held_out = [part[1] for part in parts[: 1 if data.validation_file else None] if part[1] is not None]
+    corpora = WeightedCorpora([part[0] for part in parts], list(data.corpus_weights or ()))
+    return corpora, [document for documents in held_out for document in documents] or None
 
 
 def trained_tokenizer(data: DataArguments, documents: Any) -> Any:
@@ -164,21 +198,28 @@ def build_rows(
     """
     train_documents, eval_documents = documents
     add_words = word_adder(objective, tokenizer)
+    weighted = train_documents if isinstance(train_documents, WeightedCorpora) else None
+    parts = weighted.parts if weighted is not None else [train_documents]
     if data.streaming:
-        train: Any = PretrainingStream(
-            train_documents,
-            tokenizer,
-            max_seq_length=data.max_seq_length,
-            packed=data.pack_rows,
-            shuffle_buffer_size=data.shuffle_buffer_size,
-            seed=seed,
-            num_epochs=None,
-            rank=rank,
-            world_size=world_size,
-        )
+        streams = [
+            PretrainingStream(
+                part,
+                tokenizer,
+                max_seq_length=data.max_seq_length,
+                packed=data.pack_rows,
+                shuffle_buffer_size=data.shuffle_buffer_size,
+                seed=seed,
+                num_epochs=None,
+                rank=rank,
+                world_size=world_size,
+            )
+            for part in parts
+        ]
+        train: Any = streams[0] if weighted is None else WeightedStream(streams, weighted.weights, seed, rank)
         counted: Iterable[Sequence[int]] = (
             [token for sentence in document for token in sentence]
-            for document in encode_documents(islice(train_documents, BASELINE_DOCUMENTS), tokenizer)
+            for part, share in zip(parts, shares(weighted), strict=True)
+            for document in encode_documents(islice(part, math.ceil(share * BASELINE_DOCUMENTS)), tokenizer)
         )
         train_rows = None
         if objective.objective in DENOISING:
@@ -186,7 +227,8 @@ def build_rows(
         if add_words is not None:
             train = MappedStream(train, add_words)
     else:
-        train = map_rows(data, objective, train_documents, tokenizer, seed, add_words, entities)
+        mapped = [map_rows(data, objective, part, tokenizer, seed, add_words, entities) for part in parts]
+        train = mapped[0] if weighted is None else mixed_rows(data, mapped, shares(weighted), seed)
         if data.max_train_rows is not None:
             train = train.select(range(min(data.max_train_rows, len(train))))
         parallel = objective.objective == "tlm"
@@ -201,6 +243,21 @@ def build_rows(
     excluded |= {tokenizer.bos_token_id, tokenizer.eos_token_id}
     baseline = UnigramBaseline.from_rows(counted, len(tokenizer), excluded - {None})
     return Rows(train, evaluation, baseline, describe_data(data, train_rows, evaluation))
+
+
+def shares(weighted: WeightedCorpora | None) -> list[float]:
+    """The share of the rows that each corpus gives."""
+    return [1.0] if weighted is None else [weight / sum(weighted.weights) for weight in weighted.weights]
+
+
+def mixed_rows(data: DataArguments, parts: list[Any], probabilities: list[float], seed: int) -> Any:
+    """Rows drawn from all corpora by their shares until each row was there."""
+    from datasets import interleave_datasets
+
+    empty = [file for file, part in zip(data.train_file or (), parts, strict=True) if not len(part)]
+    if empty:
+        raise ValueError(f"`train_file` {empty[0]} gives no row to train on. Leave it and its weight out.")
+    return interleave_datasets(parts, probabilities=probabilities, seed=seed, stopping_strategy="all_exhausted")
 
 
 def word_adder(objective: ObjectiveArguments, tokenizer: Any) -> PieceWordIds | None:
@@ -293,7 +350,11 @@ def describe_data(data: DataArguments, train_rows: int | None, evaluation: Any) 
     if data.dataset_name:
         name, license_name = data.dataset_name, data.data_license
     elif data.train_file:
-        name, license_name = ", ".join(Path(file).name for file in data.train_file), data.data_license
+        names = [Path(file).name for file in data.train_file]
+        if data.corpus_weights is not None:
+            total = sum(data.corpus_weights)
+            names = [f"{n} ({100 * w / total:.3g} %)" for n, w in zip(names, data.corpus_weights, strict=True)]
+        name, license_name = ", ".join(names), data.data_license
     else:
         name = f"the embedded {data.corpus} corpus of hf_ptm_ext"
         license_name = EMBEDDED_LICENSES[data.corpus or "en"]

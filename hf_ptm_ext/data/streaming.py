@@ -12,7 +12,7 @@ import copy
 import hashlib
 import json
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -404,3 +404,58 @@ class FilteredStream(IterableDataset):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Let the stream go on behind the last row of a saved state."""
         self.stream.load_state_dict(state)
+
+
+class WeightedStream(IterableDataset):
+    """Rows of several streams, each row's stream drawn by its weight; ends where a drawn stream ends.
+
+    The draws are part of the state, so a resumed run takes the same rows from the same streams.
+
+    Args:
+        streams (`list`): Streams with a `state_dict()`, endless ones for training.
+        weights (`list[float]`): A positive weight a stream; only their ratios count.
+        seed (`int`, *optional*, defaults to 0): Each rank and loader worker draws from (seed, rank, worker).
+        rank (`int`, *optional*, defaults to 0): This process.
+    """
+
+    def __init__(self, streams: Sequence[Any], weights: Sequence[float], seed: int = 0, rank: int = 0) -> None:
+        self.streams = list(streams)
+        self.weights = [weight / sum(weights) for weight in weights]
+        self.seed = seed
+        self.rank = rank
+        self._state: dict[str, Any] | None = None
+        self._generator = np.random.default_rng([seed, rank, 0])
+
+    def __iter__(self) -> Iterator[dict[str, list[int]]]:
+        """Yield rows, from the loaded state if there is one."""
+        worker = get_worker_info()
+        self._generator = np.random.default_rng([self.seed, self.rank, 0 if worker is None else worker.id])
+        if self._state is not None:
+            self._generator.bit_generator.state, self._state = self._state, None
+        iterators = [iter(stream) for stream in self.streams]
+        while True:
+            row = next(iterators[int(self._generator.choice(len(iterators), p=self.weights))], None)
+            if row is None:
+                return
+            yield row
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the draws and of every stream."""
+        generator = self._generator.bit_generator.state if self._state is None else self._state
+        streams = [stream.state_dict() for stream in self.streams]
+        return {"weights": list(self.weights), "generator": copy.deepcopy(generator), "streams": streams}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Let the next iteration go on behind the last row of a saved state.
+
+        Raises:
+            ValueError: If number or weights of the streams differ, or a stream refuses its own state.
+        """
+        if state.get("weights") != self.weights:
+            raise ValueError(
+                f"The state belongs to streams of the weights {state.get('weights')}, these have {self.weights}. Use "
+                "the settings of the saved run, or start without the state."
+            )
+        for stream, kept in zip(self.streams, state["streams"], strict=True):
+            stream.load_state_dict(kept)
+        self._state = copy.deepcopy(state["generator"])

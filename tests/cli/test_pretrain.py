@@ -5,6 +5,7 @@ import json
 import pickle
 import shutil
 import sys
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,6 +24,7 @@ from transformers import (
 
 from hf_ptm_ext.cli import main
 from hf_ptm_ext.cli.pretrain_arguments import DataArguments, ObjectiveArguments, parse
+from hf_ptm_ext.cli.pretrain_data import build_rows, split_documents, trained_tokenizer
 from hf_ptm_ext.cli.pretrain_objectives import build_collator
 from hf_ptm_ext.cli.runs import written_aside
 from hf_ptm_ext.data import is_held_out
@@ -130,6 +132,25 @@ def test_streaming_from_files_of_several_kinds(tmp_path):
     assert (folder / "checkpoint-2" / "data_state_0.json").is_file()
 
 
+@pytest.mark.parametrize("streaming", [False, True])
+def test_corpora_come_by_their_weights(tmp_path, streaming):
+    files = [tmp_path / "ships.txt", tmp_path / "harbours.txt"]
+    for file, count in zip(files, (30, 200), strict=True):
+        file.write_text("\n\n".join(f"sentence {n} speaks of {file.stem}." for n in range(count)), encoding="utf-8")
+    _, data, objective, _ = parse(
+        flags(train_file=files, corpus_weights=[0.8, 0.2], streaming=streaming, vocab_size=200, max_train_rows=5000)
+    )
+    documents = split_documents(data)
+    assert 0 < len(documents[1]) < 50, "each corpus holds out its own share"
+    tokenizer = trained_tokenizer(data, documents[0])
+    rows = build_rows(data, objective, documents, tokenizer, 0, 0, 1)
+    drawn = [tokenizer.decode(row["input_ids"]) for row in islice(iter(rows.train), 600)]
+    assert abs(sum("ships" in text for text in drawn) - 480) < 4 * (600 * 0.8 * 0.2) ** 0.5
+    if not streaming:
+        assert len({tuple(row) for row in rows.train["input_ids"]}) == 230 - len(documents[1]), "each row is there"
+    assert "ships.txt (80 %), harbours.txt (20 %)" in rows.description["name"]
+
+
 # ---- arguments ----
 
 
@@ -156,6 +177,9 @@ def test_recipes_that_come_with_the_package_parse():
         (["--streaming", "true", "--max_steps", "-1"], "max_steps"),
         (["--objective", "mlm", "--next_sentence_prediction", "true"], "next_sentence_prediction"),
         (["--overrides", "seed"], "name=value"),
+        (["--train_file", "a.txt", "b.txt", "--corpus_weights", "1"], "`corpus_weights`"),
+        (["--train_file", "a.txt", "b.txt", "--corpus_weights", "1", "0"], "must be positive"),
+        (["--corpus_weights", "1", "2"], "`train_file`"),
         (["missing.yaml"], "missing.yaml"),
     ],
 )

@@ -23,6 +23,7 @@ from hf_ptm_ext.data import (
     train_wordpiece,
 )
 from hf_ptm_ext.data.filtered import FilteredDocuments
+from hf_ptm_ext.data.streaming import WeightedStream
 
 DOCUMENTS = [[f"number {index}." + " and more" * (index % 5), "end"][: 1 + index % 2] for index in range(24)]
 TOKENIZER = train_wordpiece(DOCUMENTS, 120)
@@ -86,6 +87,21 @@ def test_two_stops_change_nothing(tmp_path, kind, mode):
 def test_any_stops_change_nothing(mode, stops, buffer):
     options = {**MODES[mode], "shuffle_buffer_size": buffer}
     assert run_with_stops(lambda: build(**options), stops) == list(build(**options))
+
+
+def weighted(weights=(3, 1), num_epochs=None):
+    streams = [build(documents, num_epochs=num_epochs) for documents in (DOCUMENTS, [["other"], ["end"]])]
+    return WeightedStream(streams, weights, seed=2)
+
+
+def test_corpora_are_drawn_by_their_weights_and_a_stop_changes_nothing():
+    rows = list(islice(iter(weighted()), 400))
+    of_first = sum(TOKENIZER.decode(row["input_ids"][1:2]) == "number" for row in rows)
+    assert abs(of_first - 300) < 4 * (400 * 0.75 * 0.25) ** 0.5
+    assert (few := list(weighted(num_epochs=2))) == rows[: len(few)]
+    assert run_with_stops(lambda: weighted(num_epochs=2), [7, 5, 0, 1]) == few
+    with pytest.raises(ValueError, match="weights"):
+        weighted((1, 1)).load_state_dict(weighted().state_dict())
 
 
 def test_every_document_comes_once_in_an_order_of_its_own_in_each_epoch():
