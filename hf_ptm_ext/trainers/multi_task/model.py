@@ -273,11 +273,13 @@ def _embedded(model: nn.Module, replacement: torch.Tensor | None = None) -> Iter
     A model that adds its positions elsewhere has its word embeddings taken.
     """
     words = model.get_input_embeddings()
-    whole = (
+    whole = [
         module
         for name, module in model.named_modules()
         if name.rpartition(".")[2] == "embeddings" and words in list(module.modules())
-    )
+    ]
+    # Encoder and decoder may have a module each around the same weight.
+    tied = [module for module in model.modules() if type(module) is type(words) and module.weight is words.weight]
     found: list[torch.Tensor] = []
 
     def hook(module: nn.Module, args: Any, output: Any) -> Any:
@@ -288,11 +290,12 @@ def _embedded(model: nn.Module, replacement: torch.Tensor | None = None) -> Iter
             return output
         return replacement if isinstance(output, torch.Tensor) else (replacement, *output[1:])
 
-    handle = next(whole, words).register_forward_hook(hook)
+    handles = [module.register_forward_hook(hook) for module in whole[:1] or tied]
     try:
         yield found
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()
 
 
 def _logits(task: str, output: ModelOutput) -> torch.Tensor:
