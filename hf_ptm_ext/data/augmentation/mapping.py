@@ -1,5 +1,6 @@
 """Augmentation of a data set, in memory or as a stream."""
 
+import hashlib
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -31,6 +32,7 @@ class _AugmentBatch:
         self.augmentation = augmentation
         self.columns = columns
         self.seed = seed
+        self.seen: set[bytes] = set()
 
     def __call__(self, batch: Mapping[str, list[Any]], indices: Sequence[int]) -> dict[str, list[Any]]:
         rows = list(zip(*(batch[name] for name in self.columns), strict=True))
@@ -39,6 +41,10 @@ class _AugmentBatch:
                 raise ValueError(f"Row {number}: the columns {', '.join(self.columns)} must hold text, got {row!r}.")
         # By a row's number: the same whatever the batch size, and however many rows are read.
         variants = self.augmentation.rows(rows, [random.Random(f"{self.seed} {number}") for number in indices])
+        if getattr(self.augmentation, "unique", False):
+            if indices[0] == 0:  # a pass over the data begins
+                self.seen.clear()
+            variants = [[made[0], *filter(self._is_new, made[1:])] for made in variants]
         result: dict[str, list[Any]] = {}
         for name, values in batch.items():
             if name in self.columns:
@@ -47,6 +53,11 @@ class _AugmentBatch:
             else:
                 result[name] = [value for value, made in zip(values, variants, strict=True) for _ in made]
         return result
+
+    def _is_new(self, texts: tuple[str, ...]) -> bool:
+        before = len(self.seen)
+        self.seen.add(hashlib.blake2b(repr(texts).encode(), digest_size=8).digest())
+        return len(self.seen) > before
 
 
 def augment(
@@ -61,7 +72,8 @@ def augment(
 
     Args:
         dataset: a `datasets.Dataset` or `IterableDataset`; of the latter rows are made as they are read.
-        augmentation: `TinyBertAugmentation`, `DistilledBiLstmAugmentation`, or an object with such a method `rows`.
+        augmentation: `TinyBertAugmentation`, `DistilledBiLstmAugmentation`, or an object with such a method `rows`; if
+            it has a true `unique`, variants that an earlier row had are left out.
         columns: the column of text, or the two of a pair. All others, labels too, are the row's own in every variant.
         seed: of the draws, which depend on it and on the row's number alone.
         batch_size: rows that are worked on together.

@@ -21,6 +21,7 @@ _CLOSED = {
     "CONJ": "and but if or because until while nor so than though although 和 与 或 及 而 但 但是 因为 所以 如果 虽然",
     "AUX": "am is are was were be been being have has had do does did can could will would shall should may might "
     "must 是 有 会 能 要 可以",
+    "FUNCTION": "when where why how",
     "PART": "not n't 不 没 没有 的 了 着 过 地 得 吗 呢 吧 啊",
 }
 _CLOSED_TAGS = {word: tag for tag, words in _CLOSED.items() for word in words.split()}

@@ -106,8 +106,8 @@ class MaskedWordProposer:
             texts: words of each text, and numbers of those that are to be replaced.
 
         Returns:
-            For each text number of the word -> candidates, likeliest first, pieces that continue a word left out;
-            `None` for a word of several pieces, or behind what the model reads.
+            For each text number of the word -> candidates, likeliest first, pieces that continue a word and special
+            tokens left out; `None` for a word of several pieces, or behind what the model reads.
         """
         answers: list[dict[int, list[str] | None]] = []
         asked: list[tuple[int, int, int, dict[str, list[int]]]] = []

@@ -1,9 +1,9 @@
 """TinyBERT's word-level augmentation.
 
 Jiao et al. 2020, https://arxiv.org/abs/1909.10351, algorithm 1; its script data_augmentation.py:
-for each word that is all letters and no stopword, candidates are what a masked language model puts there, if the word
-is one piece, and its nearest neighbours in word vectors, if it is several; a variant replaces each such word by a
-random candidate with probability 0.4.
+for each word that is all letters (A to Z in Latin script) and no stopword, candidates are what a masked language model
+puts there, if the word is one piece, and its nearest neighbours in word vectors, if it is several; a variant replaces
+each such word by a random candidate with probability 0.4.
 """
 
 import random
@@ -23,8 +23,8 @@ TASK_VARIANTS = {
 class TinyBertAugmentation:
     """Variants of texts by exchanging words.
 
-    The text itself is always the first variant; the others are new ones, so fewer than `variants` where draws repeat
-    or replace nothing.
+    The text itself is always the first variant; the others are new ones, so fewer than `variants` where draws repeat.
+    One that replaces nothing is the text as it was split.
     A word without candidates stays. Variants are split at punctuation, and in lower case if the model's tokenizer
     knows no capitals, as in the reference; Chinese is written without spaces.
 
@@ -109,7 +109,7 @@ class TinyBertAugmentation:
         """
         results = []
         for text, (words, candidates), generator in zip(texts, self.candidates_of(texts), generators, strict=True):
-            made = {text: None, join_words(words): None}
+            made = {text: None}
             for _ in range(self.variants if candidates else 0):
                 variant = list(words)
                 for place, choices in candidates.items():
@@ -117,7 +117,7 @@ class TinyBertAugmentation:
                     if generator.random() < self.replace_probability:
                         variant[place] = choice
                 made.setdefault(join_words(variant))
-            results.append([text, *(each for each in list(made)[1:] if each != join_words(words))])
+            results.append(list(made))
         return results
 
     def fingerprint(self) -> str:

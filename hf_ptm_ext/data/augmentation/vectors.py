@@ -29,7 +29,7 @@ class WordVectors:
     Example:
         >>> vectors = WordVectors(["good", "fine", "table"], [[1.0, 0.1], [1.0, 0.0], [0.0, 1.0]])
         >>> vectors.nearest("good", 1), vectors.nearest("Good", 1), vectors.nearest("unknown", 1)
-        (['fine'], ['Fine'], [])
+        (['fine'], [], [])
     """
 
     def __init__(self, words: Sequence[str], vectors: Any, max_words: int | None = MAX_WORDS):
@@ -84,7 +84,8 @@ class WordVectors:
         """The nearest words, the word itself left out.
 
         Args:
-            word: as it is in the table, or in title case, which its neighbours then have too.
+            word: as it is in the table; the neighbours of one in title case are given in title case, as by TinyBERT's
+                script.
             number: how many.
 
         Returns:
@@ -96,8 +97,7 @@ class WordVectors:
         return self._known[key]
 
     def _search(self, word: str, number: int) -> list[str]:
-        titled = word.istitle() and word not in self.index
-        place = self.index.get(word.lower() if titled else word)
+        place = self.index.get(word)
         if place is None:
             return []
         similarity = self.table @ self.table[place]
@@ -105,7 +105,7 @@ class WordVectors:
         number = min(number, len(self.words) - 1)
         order = np.lexsort((np.arange(len(similarity)), -similarity))[:number]
         found = [self.words[index] for index in order]
-        return [each.title() for each in found] if titled else found
+        return [each.title() for each in found] if word.istitle() else found
 
 
 def load_word_vectors(path: str | Path, max_words: int | None = MAX_WORDS) -> WordVectors:

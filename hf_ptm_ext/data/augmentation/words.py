@@ -16,13 +16,13 @@ ASCII_PUNCTUATION = ".,;:!?%)"
 
 Segmenter = Callable[[str], Sequence[str]]
 
-# NLTK's English list, which TinyBERT's script carries, and what its tokens leave of contractions.
+# The list of TinyBERT's script: NLTK's English one without its question words; words have no apostrophe here.
 _ENGLISH = """
 i me my myself we our ours ourselves you your yours yourself yourselves he him his himself she her hers herself it its
-itself they them their theirs themselves what which who whom this that these those am is are was were be been being
+itself they them their theirs themselves this that these those am is are was were be been being
 have has had having do does did doing a an the and but if or because as until while of at by for with about against
 between into through during before after above below to from up down in out on off over under again further then once
-here there when where why how all any both each few more most other some such no nor not only own same so than too very
+here there all any both each few more most other some such no nor not only own same so than too very
 s t can will just don should now d ll m o re ve y ain aren couldn didn doesn hadn hasn haven isn ma mightn mustn needn
 shan shouldn wasn weren won wouldn
 """
@@ -122,17 +122,18 @@ def _is_chinese(character: str) -> bool:
 
 
 def is_replaceable(word: str, stopwords: frozenset[str] = STOPWORDS) -> bool:
-    """Whether a word is all letters and no stopword.
+    """Whether a word is all letters, in Latin script those from A to Z (TinyBERT's script), and no stopword.
 
     Args:
         word: the word.
         stopwords: in lower case.
 
     Example:
-        >>> [is_replaceable(word) for word in ("film", "The", "3d", "...", "好", "的")]
+        >>> [is_replaceable(word) for word in ("film", "The", "3d", "café", "好", "的")]
         [True, False, False, False, True, False]
     """
-    return word.isalpha() and word.lower() not in stopwords
+    accented = any(not letter.isascii() and unicodedata.name(letter, "").startswith("LATIN") for letter in word)
+    return word.isalpha() and not accented and word.lower() not in stopwords
 
 
 __all__ = ["CHINESE_STOPWORDS", "ENGLISH_STOPWORDS", "STOPWORDS", "WordSplitter", "is_replaceable", "join_words"]

@@ -34,7 +34,7 @@ class DistilledBiLstmConfig(PreTrainedConfig):
             its `token_type_ids`).
         hidden_act: activation of the fully connected layer (default `relu`).
         embedding_dropout: probability of dropping a value of a word vector (default 0).
-        classifier_dropout: probability of dropping a value in front of the two layers of the classifier (default 0).
+        classifier_dropout: probability of dropping a value behind the ReLU (default 0; the authors' code: 0.1).
         initializer_range: standard deviation of new vectors and layers (default 0.1); the LSTM's weights are uniform
             in +-1/sqrt(lstm_size).
         pad_token_id: the padding token, whose vector is 0.

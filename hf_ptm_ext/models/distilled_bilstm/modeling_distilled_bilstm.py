@@ -1,11 +1,13 @@
-"""Distilled BiLSTM (Tang et al. 2019, https://arxiv.org/abs/1903.12136; no public code).
+"""Distilled BiLSTM (Tang et al. 2019, https://arxiv.org/abs/1903.12136; the authors' code is castorini/d-bert).
 
 A one-layer bidirectional LSTM over word vectors, a fully connected layer with ReLU and a classifier:
 
     h = [last forward state; last backward state]         logits = W2 relu(W1 h + b1) + b2
 
-For a pair of texts both are read by the same LSTM and W1 reads [h1; h2; h1*h2; |h1-h2|]. The student learns the
-teacher's logits by their squared distance (preset `bilstm` of `hf_ptm_ext.distillation`), on augmented texts.
+For a pair of texts both are read by the same LSTM and W1 reads [h1; h2; h1*h2; |h1-h2|] (the paper's order; the code
+has the last two the other way round). Dropout is behind the ReLU, as in the code, for pairs too (there: none). The
+student learns the teacher's logits by their squared distance (preset `bilstm` of `hf_ptm_ext.distillation`), on
+augmented texts.
 
 What differs from an encoder here: no attention, no positions (any length), nothing to pack; padding on either side
 changes nothing. The two texts come in one row, told apart by `token_type_ids` as a BERT's tokenizer makes them, or in
@@ -275,7 +277,7 @@ class DistilledBiLstmForSequenceClassification(DistilledBiLstmPreTrainedModel):
             second_attention_mask,
             **{**kwargs, "return_dict": True},
         )
-        states = self.activation(self.dense(self.dropout(outputs.pooler_output)))
+        states = self.activation(self.dense(outputs.pooler_output))
         logits = self.classifier(self.dropout(states))
         loss = None if labels is None else problem_type_loss(self.config, logits, labels, num_items_in_batch)
         return SequenceClassifierOutput(loss=loss, logits=logits)

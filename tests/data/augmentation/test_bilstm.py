@@ -35,8 +35,10 @@ def test_words_are_masked_and_exchanged_with_the_paper_s_probabilities():
     assert abs(exchanged / total - other) < 4 * (other / total) ** 0.5
 
 
-def test_a_quarter_is_cut_to_one_of_five_n_grams():
-    made = augmentation(mask_probability=0.0, pos_probability=0.0)
+def test_a_quarter_is_cut_to_one_of_five_n_grams_where_asked():
+    plain = augmentation(mask_probability=0.0, pos_probability=0.0)
+    assert {plain.change(WORDS, tagger(WORDS), random.Random(n)) for n in range(200)} == {" ".join(WORDS)}
+    made = augmentation(mask_probability=0.0, pos_probability=0.0, ngram_probability=0.25)
     trials = 8000
     lengths = [0] * 6
     starts = set()
@@ -58,6 +60,7 @@ def test_pairs_change_the_first_the_second_and_both_in_turn():
     row = ("ba be", "ca ce")
     masked = "[MASK] [MASK]"
     assert made.rows([row], [random.Random(0)])[0] == [row, (masked, row[1]), (row[0], masked), (masked, masked)]
+    assert made.rows([row[:1]], [random.Random(0)]) == [[row[:1]]], "a text of which no word stayed is dropped"
     with pytest.raises(ValueError, match="one or two, got 3"):
         made.rows([("a", "b", "c")], [random.Random(0)])
 
@@ -87,6 +90,53 @@ def test_a_data_set_of_pairs_and_a_chinese_one():
     texts = augment(chinese, made, "text")["text"]
     assert len(texts) > 20
     assert all("[MASK]" in text or " " not in text for text in texts)
+
+
+def d_bert_port(texts, tags, draws, generator):
+    """augment_data.py at its defaults (mask 0.1, part of speech 0.1, no windows), words split at spaces."""
+    same_tag = {}
+    for text in texts:
+        for word, tag in zip(text.split(), tags(text.split()), strict=True):
+            same_tag.setdefault(tag, []).append(word)
+    known, variants = {" ".join(text.split()) for text in texts}, []
+    for text in texts:
+        variants.append([])
+        for _ in range(draws):
+            words, all_replaced = [], True
+            for word, tag in zip(text.split(), tags(text.split()), strict=True):
+                roll = generator.random()
+                if roll < 0.1:
+                    word = "[MASK]"
+                elif roll < 0.2:
+                    word = generator.choice(same_tag[tag])
+                else:
+                    all_replaced = False
+                words.append(word)
+            if not all_replaced and " ".join(words) not in known:
+                known.add(" ".join(words))
+                variants[-1].append(" ".join(words))
+    return variants
+
+
+def test_a_data_set_grows_as_d_berts_at_its_defaults():
+    texts = ["ba be", "ba bi", "ba be", "ca ce ci co", "ba"]
+    draws, trials = 20, 100
+    ours, theirs = [0] * len(texts), [0] * len(texts)
+    for seed in range(trials):
+        made = DistilledBiLstmAugmentation(tagger=tagger).fit(texts)
+        rows = augment(Dataset.from_dict({"text": texts, "row": list(range(len(texts)))}), made, "text", seed=seed)
+        found = [[row["text"] for row in rows if row["row"] == number] for number in range(len(texts))]
+        assert [each[0] for each in found] == texts
+        variants = [text for each in found for text in each[1:]]
+        assert len(variants) == len(set(variants)), "over the whole corpus"
+        assert not set(variants) & {*texts, "[MASK] [MASK]", "[MASK]"}
+        for number, each in enumerate(d_bert_port(texts, tagger, draws, random.Random(seed))):
+            theirs[number] += len(each)
+            ours[number] += len(found[number]) - 1
+    assert theirs[0] > 2 * theirs[2]
+    assert theirs[4] == 0
+    for mine, other in zip(ours, theirs, strict=True):
+        assert mine / trials == pytest.approx(other / trials, rel=0.15, abs=0.2)
 
 
 @pytest.mark.parametrize(

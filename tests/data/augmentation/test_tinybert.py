@@ -12,6 +12,8 @@ from hf_ptm_ext.data.augmentation import (
     TinyBertAugmentation,
     WordVectors,
     augment,
+    is_replaceable,
+    join_words,
 )
 from tests.data.augmentation.models import CHARACTERS, WORDS, byte_level, masked_lm, wordpiece
 
@@ -61,9 +63,13 @@ def test_words_of_several_pieces_take_neighbours_or_stay():
 
 
 def test_title_case_of_rare_words_is_kept_where_the_model_has_capitals():
-    words, candidates = augmentation(tokenizer=wordpiece(lowercase=False)).candidates_of(["Films are"])[0]
+    vectors = WordVectors(["unlikely", "probable", "certain", "Films"], [[1, 0], [1, 0.2], [1, 0.4], [0, 1]])
+    made = augmentation(tokenizer=wordpiece(lowercase=False), vectors=vectors)
+    words, candidates = made.candidates_of(["Films are"])[0]
     assert words == ["Films", "are"]
     assert set(candidates[0]) == {"Unlikely", "Probable", "Certain"}
+    lower = augmentation(tokenizer=wordpiece(lowercase=False))
+    assert lower.candidates_of(["Films"])[0][1] == {0: ["Films"]}, "no vector for it as it is written"
 
 
 @pytest.mark.parametrize("model_type", ["bert", "electra", "distilbert", "spanbert", "roberta"])
@@ -103,6 +109,36 @@ def test_each_word_is_replaced_with_the_paper_s_probability():
         changed[1] += words[2] == "C"
     for count in changed:
         assert abs(count / trials - 0.4) < 4 * (0.24 / trials) ** 0.5
+
+
+def script_port(made, text, generator):
+    """data_augmentation.py's `augment` on its own candidates."""
+    words, candidates = made.candidates_of([text])[0]
+    sentences = [text]
+    for _ in range(made.variants):
+        new = list(words)
+        for place, found in candidates.items():
+            word = generator.choice(found)
+            if generator.random() < 0.4:
+                new[place] = word
+        if join_words(new) not in sentences:
+            sentences.append(join_words(new))
+    return sentences
+
+
+def test_variants_are_the_script_s_draw_for_draw():
+    made = augmentation()
+    for number, text in enumerate([*TEXTS[:4], "The film, unlikely."]):
+        assert made([text], [random.Random(number)])[0] == script_port(made, text, random.Random(number))
+
+
+@pytest.mark.parametrize(
+    ("word", "replaced"),
+    [("what", True), ("Who", True), ("when", True), ("why", True), ("not", False), ("Won", False), ("re", False),
+     ("caf\u00e9", False), ("\u0141\u00f3d\u017a", False), ("Paris", True), ("x2", False)],
+)  # fmt: skip
+def test_words_that_are_never_replaced_are_the_script_s(word, replaced):
+    assert is_replaceable(word) == replaced
 
 
 def test_the_text_comes_first_and_no_variant_twice():

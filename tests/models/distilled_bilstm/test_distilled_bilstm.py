@@ -105,6 +105,45 @@ def test_padding_on_either_side_changes_nothing(pairs):
         torch.testing.assert_close(alone, expected[row])
 
 
+def test_it_is_d_berts_network_dropout_included():
+    """bi_rnn.py: packed rows, the last states of both directions, `fc2(dropout(relu(fc1)))`; squared distance."""
+    torch.manual_seed(0)
+    config = DistilledBiLstmConfig(
+        vocab_size=30, embedding_size=6, lstm_size=5, classifier_size=7, classifier_dropout=0.4, num_labels=2
+    )
+    model = DistilledBiLstmForSequenceClassification(config).train()
+    ids = torch.tensor([[4, 5, 6, 7], [8, 9, 0, 0]])
+    lengths, teacher = torch.tensor([4, 2]), torch.randn(2, 2)
+    encoder, embeddings = model.bilstm.encoder, model.bilstm.embeddings
+    rnn = torch.nn.LSTM(12, 5, batch_first=True, bidirectional=True)
+    names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+    for name in names:
+        getattr(rnn, name).data.copy_(getattr(encoder.forward_lstm, name))
+        getattr(rnn, f"{name}_reverse").data.copy_(getattr(encoder.backward_lstm, name))
+
+    words = torch.cat([embeddings.word_embeddings(ids), embeddings.static_embeddings(ids)], dim=2)
+    packed = torch.nn.utils.rnn.pack_padded_sequence(words, lengths, batch_first=True)
+    last = rnn(packed)[1][0].permute(1, 0, 2).reshape(2, 10)
+    torch.manual_seed(1)
+    hidden = torch.nn.functional.dropout(model.dense(last).relu(), 0.4)
+    expected = torch.nn.functional.mse_loss(model.classifier(hidden), teacher)
+    expected.backward()
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
+    for name in names:
+        gradients[f"bilstm.encoder.forward_lstm.{name}"] = getattr(rnn, name).grad
+        gradients[f"bilstm.encoder.backward_lstm.{name}"] = getattr(rnn, f"{name}_reverse").grad
+
+    model.zero_grad()
+    torch.manual_seed(1)
+    found = torch.nn.functional.mse_loss(model(ids, attention_mask=(ids != 0).long()).logits, teacher)
+    found.backward()
+    torch.testing.assert_close(found, expected)
+    trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    assert sorted(trained) == sorted(gradients)
+    for name in trained:
+        torch.testing.assert_close(model.get_parameter(name).grad, gradients[name])
+
+
 @torch.no_grad()
 def test_a_row_without_tokens_is_defined():
     for pairs in (False, True):
