@@ -1,7 +1,6 @@
 """`hf-ptm-ext pretrain`: continue the pre-training of a checkpoint, or start from a config, on real text."""
 
 import inspect
-import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 from transformers import set_seed
 
+from ..files import read_json
 from ..hub.model_card import check_card_fields, write_model_card
 from ..models.unilm.tokenizer_unilm import unilm_tokenizer
 from ..objectives import masked_lm_loss
@@ -226,11 +226,17 @@ def probe(collator: Any, rows: Rows, objective_args: ObjectiveArguments) -> None
 def metrics_before(trainer: PreTrainingTrainer, checkpoint: str | None) -> dict[str, float]:
     """Metrics before training: measured now and kept in the folder, or those of the run that is resumed."""
     kept = Path(trainer.args.output_dir) / "before_results.json"
+    if trainer.is_fsdp_enabled:
+        logger.warning(
+            "Nothing is measured before training under `fsdp`, which shards the model when training begins: the "
+            "results have no `before_` numbers."
+        )
+        return {}
     if checkpoint is None:
         metrics = trainer.evaluate(metric_key_prefix="before")
         trainer.save_metrics("before", metrics, combined=False)
         return metrics
-    return json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
+    return read_json(kept) if kept.is_file() else {}
 
 
 def choose_tokenizer(

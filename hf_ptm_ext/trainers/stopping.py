@@ -187,7 +187,15 @@ class GuardedUpdates(Trainer):
             dataloader: as upstream.
             args: as upstream.
             kwargs: as upstream.
+
+        Raises:
+            ValueError: under FSDP before training, which is what shards the model together with its optimizer.
         """
+        if self.is_fsdp_enabled and self.optimizer is None:
+            raise ValueError(
+                "`evaluate` and `predict` must come after `train` under `fsdp`: the model is sharded together with its "
+                "optimizer when training begins. Evaluate the checkpoint without `fsdp` for the scores before it."
+            )
         with self._told_workers():
             return super().evaluation_loop(dataloader, *args, **kwargs)
 
