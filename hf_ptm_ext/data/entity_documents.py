@@ -4,8 +4,8 @@
     shard_entity   the same counts at the same places, with an entity for each token: "Q392" or "#UNK#"
 
 Every token of a mention carries the entity here. `entity_pairs` then makes rows as ERNIE-THU's `create_instances.py`
-does (Zhang et al. 2019, section 3.3): BERT's sentence pairs with the entities in lockstep, an entity that equals its
-left neighbour dropped, rows with fewer than five entities left out.
+does (Zhang et al. 2019, section 3.3): an entity that equals its left neighbour in its sentence is dropped, then BERT's
+sentence pairs are joined and cut with the entities in lockstep, and rows with fewer than five entities left out.
 """
 
 import os
@@ -193,8 +193,9 @@ def entity_pairs(
         short_seq_prob (`float`, *optional*, defaults to 0.1): As in `next_sentence_pairs`.
         min_entities (`int`, *optional*, defaults to 5): Rows with fewer entities are left out (reference: 5; the paper
             says 3).
-        thin (`bool`, *optional*, defaults to `True`): Drop an entity that equals its left neighbour, so that a mention
-            of k tokens keeps tokens 0, 2, 4, ... (reference).
+        thin (`bool`, *optional*, defaults to `True`): Drop an entity that equals its left neighbour, as that is left,
+            so that a mention of k tokens keeps tokens 0, 2, 4, ... (reference): in each sentence, before they are
+            joined and cut.
 
     Returns:
         `Iterator[dict[str, Any]]`: `input_ids`, `token_type_ids`, `entity_ids`, `next_sentence_label`; for
@@ -213,7 +214,10 @@ def entity_pairs(
     """
     # Pairs are made of places, so that token and entity of a place stay together through every cut.
     token_ids = np.array([0, *(i for document in documents for sentence in document for i in sentence.input_ids)])
-    entity_ids = np.array([0, *(i for document in documents for sentence in document for i in sentence.entity_ids)])
+    kept = _thinned if thin else list
+    entity_ids = np.array(
+        [0, *(i for document in documents for sentence in document for i in kept(sentence.entity_ids))]
+    )
     place = 1
     places: list[list[list[int]]] = []
     for document in documents:
@@ -231,8 +235,6 @@ def entity_pairs(
     room = max_length - special_tokens.pair_count
     for pair in next_sentence_pairs(places, room, generator, short_seq_prob=short_seq_prob):
         entities = entity_ids[frame.pair(pair.first, pair.second)["input_ids"]].tolist()
-        if thin:
-            entities = _thinned(entities)
         if sum(entity != 0 for entity in entities) < min_entities:
             continue
         row = special_tokens.pair(token_ids[pair.first].tolist(), token_ids[pair.second].tolist())

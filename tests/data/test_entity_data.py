@@ -123,19 +123,34 @@ def test_pairs_keep_token_and_entity_together():
     assert {row["next_sentence_label"] for row in rows} == {0, 1}
 
 
-def test_thinned_pairs_have_no_equal_neighbours_and_enough_entities():
+def create_instances_port(document):
+    """How create_instances.py reads a line of entities: counts between the sentences, an equal left one drops."""
+    fields = [len(document)]
+    for sentence in document:
+        fields += [("count", len(sentence.entity_ids)), *sentence.entity_ids]
+    for number in range(1, len(fields)):
+        if fields[number] == fields[number - 1]:
+            fields[number] = 0
+    split = []
+    for field in fields[1:]:
+        if isinstance(field, tuple):
+            split.append([])
+        else:
+            split[-1].append(field)
+    return [EntitySentence(one.input_ids, entities) for one, entities in zip(document, split, strict=True)]
+
+
+@pytest.mark.parametrize("max_length", [16, 64])
+def test_entities_are_thinned_in_their_sentence_before_joining_and_cutting(max_length):
     documents = random_documents(0)
-    thinned = list(entity_pairs(documents, 64, SPECIAL, np.random.default_rng(1)))
-    whole = list(entity_pairs(documents, 64, SPECIAL, np.random.default_rng(1), min_entities=0, thin=False))
-    enough = []
-    for row in whole:
-        kept = []
-        for entity in row["entity_ids"]:
-            kept.append(0 if kept and kept[-1] == entity else entity)
-        if sum(entity > 0 for entity in kept) >= 5:
-            enough.append({**row, "entity_ids": kept})
-    assert thinned == enough
-    assert len(thinned) < len(whole)
+    documents.append([EntitySentence([105, 101], [5, 1]), EntitySentence([101, 102], [1, 2])] * 3)
+    thinned = list(entity_pairs(documents, max_length, SPECIAL, np.random.default_rng(1)))
+    ported = [create_instances_port(document) for document in documents]
+    expected = list(entity_pairs(ported, max_length, SPECIAL, np.random.default_rng(1), min_entities=0, thin=False))
+    assert thinned == [row for row in expected if sum(entity > 0 for entity in row["entity_ids"]) >= 5]
+    assert len(thinned) < len(expected)
+    after = [np.array(row["entity_ids"]) for row in expected]
+    assert any(((row[1:] == row[:-1]) & (row[1:] > 0)).any() for row in after), "equal ones of two sentences stay"
 
 
 # ---- instances ----
