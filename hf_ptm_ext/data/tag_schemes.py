@@ -72,30 +72,29 @@ def spans_of(tags: Sequence[str], scheme: str = "iob2", strict: bool = False) ->
     """
     _check_scheme(scheme)
     spans: list[Span] = []
-    open_type, first, valid = None, 0, True
+    open_type, first = None, 0
 
     def close(behind: int, complete: bool = True) -> None:
-        if open_type is not None and (not strict or (valid and complete)):
+        if open_type is not None and (not strict or complete):
             spans.append((open_type, first, behind))
 
-    for number, tag in enumerate(tags):
-        mark, kind = split_tag(tag)
+    marks = [split_tag(tag) for tag in tags]
+    for number, ((mark, kind), before) in enumerate(zip(marks, [(OUTSIDE, ""), *marks], strict=False)):
         continues = open_type == kind and mark in "IE" and mark != OUTSIDE
         if continues:
             if mark == "E":
                 close(number + 1)
                 open_type = None
             continue
-        # In BIOES a span that was opened by B is complete with its E only.
-        close(number, complete=scheme != "bioes")
+        # In BIOES a span that was opened by B is complete with its E only; in IOB1 B follows its own type.
+        misplaced = mark == before[0] == "B" and kind != before[1]
+        close(number, complete=scheme != "bioes" and not (scheme == "iob1" and misplaced))
         open_type = None
-        if mark == OUTSIDE:
+        touches = mark == "B" and before[0] != OUTSIDE and before[1] == kind
+        begins = {"iob2": mark == "B", "iob1": mark == "I" or touches, "bioes": mark in "BS"}[scheme]
+        if mark == OUTSIDE or (strict and not begins):
             continue
-        begins = {"iob2": mark == "B", "bioes": mark in "BS"}.get(scheme)
-        if begins is None:  # iob1: B is for spans that touch one of their type
-            touches = bool(spans) and spans[-1][0] == kind and spans[-1][2] == number
-            begins = mark == "I" or (mark == "B" and touches)
-        open_type, first, valid = kind, number, bool(begins)
+        open_type, first = kind, number
         if mark in "ES":
             close(number + 1)
             open_type = None

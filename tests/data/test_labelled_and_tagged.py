@@ -1,6 +1,7 @@
 """Reading labelled texts and tagged words: every form that people have, and errors that say where."""
 
 import gzip
+import itertools
 import json
 from functools import partial
 
@@ -9,7 +10,8 @@ from datasets import ClassLabel, Dataset, Features, Value
 from datasets import Sequence as SequenceFeature
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from seqeval.scheme import IOB2, IOBES, Entities
+from seqeval.metrics.sequence_labeling import get_entities
+from seqeval.scheme import IOB1, IOB2, IOBES, Entities
 
 from hf_ptm_ext.data import (
     LabelledText,
@@ -144,11 +146,19 @@ def test_every_scheme_says_the_same(pieces, scheme, rest):
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_what_breaks_a_scheme_is_left_out_as_seqeval_does(data):
-    for scheme, library, marks in (("iob2", IOB2, "BI"), ("bioes", IOBES, "BIES")):
+    for scheme, library, marks in (("iob2", IOB2, "BI"), ("iob1", IOB1, "BI"), ("bioes", IOBES, "BIES")):
         choices = ["O", *(f"{mark}-{kind}" for mark in marks for kind in "XY")]
         tags = data.draw(st.lists(st.sampled_from(choices), min_size=1, max_size=7))
         expected = [(one.tag, one.start, one.end) for found in Entities([tags], library).entities for one in found]
         assert spans_of(tags, scheme, strict=True) == expected
+        assert spans_of(tags, scheme) == [(kind, first, last + 1) for kind, first, last in get_entities(tags)]
+
+
+@pytest.mark.parametrize("length", range(1, 6))
+def test_every_malformed_iob1_is_read_as_seqeval_does(length):
+    for tags in itertools.product(["O", "B-X", "I-X", "B-Y", "I-Y"], repeat=length):
+        expected = [(one.tag, one.start, one.end) for one in Entities([list(tags)], IOB1).entities[0]]
+        assert spans_of(tags, "iob1", strict=True) == expected, tags
 
 
 def test_schemes_are_told_from_the_tags():
