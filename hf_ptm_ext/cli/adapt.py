@@ -14,9 +14,9 @@ from ..hub.model_card import check_card_fields
 from ..trainers import ResumableTrainer
 from .adapt_arguments import BOTTLENECKS, FULL, LORA, AdaptArguments, AdapterArguments, parse
 from .checkpoint_names import check_names
-from .finetune_arguments import FinetuneModelArguments, KnowledgeGraphArguments, TaskDataArguments
+from .evaluation import Splits
+from .finetune_arguments import FinetuneModelArguments, KnowledgeGraphArguments, TaskDataArguments, data_name
 from .finetune_models import Encoder
-from .finetune_rows import Rows
 from .finetune_tasks import read_splits
 from .loading import check_positions
 from .runs import configure_logging, in_its_folder
@@ -25,8 +25,6 @@ from .seeded_runs import (
     print_results,
     push_results,
     run_seeds,
-    summary,
-    write_lines,
     write_results,
 )
 from .signature import digest_of, signature_of
@@ -169,65 +167,45 @@ def adapt(
     examples, task = read_splits(data_args)
     check_card_fields(data_args.language, model_args.license or "unknown", pipeline_tag=task.pipeline_tag)
     configure_logging(training_args)
-    evaluated = tuple(split for split in ("validation", "test") if split in examples)
     encoder = Encoder(task, model_args, KnowledgeGraphArguments())
     task = encoder.task
-    encoded: dict[str, Rows] = {}
-
-    def rows(split: str) -> Rows:
-        if split not in encoded:
-            encoded[split] = task.encode(examples[split], encoder.tokenizer, data_args.max_seq_length)
-        return encoded[split]
+    splits = Splits(
+        task,
+        examples,
+        lambda found: task.encode(found, encoder.tokenizer, data_args.max_seq_length),
+        data_args.drop_overlap,
+    )
 
     def build(method: str, args: AdaptArguments) -> tuple[ResumableTrainer, Any]:
-        validation = rows("validation") if args.eval_strategy != "no" else None
-        args.label_names = ["labels"]  # upstream takes the heads' own names, which differ
         if method == FULL:
             args.learning_rate = adapter_args.full_learning_rate
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()
 
-        def metrics(evaluation: Any) -> dict[str, float]:
-            return task.scores(evaluation.predictions, examples["validation"], validation)
-
         model = adapted_model(encoder.model(), method, task.head, adapter_args)
         trainer = (ResumableTrainer if method == FULL else AdapterTrainer)(
             model=model,
-            args=args,
-            train_dataset=rows("train").inputs,
-            eval_dataset=None if validation is None else validation.inputs,
-            data_collator=task.collator(encoder.tokenizer),
-            processing_class=encoder.tokenizer,
             compute_loss_func=partial(task.loss, label_smoothing=args.label_smoothing_factor),
-            compute_metrics=None if validation is None else metrics,
-            preprocess_logits_for_metrics=task.reduce_logits,
             callbacks=[Costs(model)],
+            **splits.trainer_options(args, encoder.tokenizer),
         )
         return trainer, task.saved(encoder.tokenizer)
 
     def score(trainer: ResumableTrainer, method: str, split: str) -> dict[str, float]:
         counter = next(one for one in trainer.callback_handler.callbacks if isinstance(one, Costs))
         spent = counter.measured()  # before the evaluation, which has a peak of its own
-        trainer.compute_metrics = None  # that of the validation data
-        found = rows(split)
-        predictions = trainer.predict(found.inputs).predictions
         kept = (method, trainer.args.seed) == (adapter_args.methods[0], training_args.seeds[0])
-        if kept and trainer.is_world_process_zero():
-            file = Path(training_args.output_dir) / f"predictions_{split}.jsonl"
-            write_lines(file, task.records(predictions, examples[split], found))
-        return {**task.scores(predictions, examples[split], found), **spent}
+        return {**splits.score(trainer, split, Path(training_args.output_dir) if kept else None), **spent}
 
-    options = signature_of(model_args, data_args, adapter_args, data=digest_of(examples))
-    job = SeededJob(tuple(adapter_args.methods), evaluated, build, score, options)
-    results: dict[str, Any] = {"runs": run_seeds(job, training_args), "labels": list(task.labels)}
-    results["majority"] = task.majority(examples["train"], examples[evaluated[-1]])
-    results["simple_baseline"] = task.simple
-    results["summary"] = summary(results["runs"], evaluated[-1])
-    finish(task, model_args, data_args, adapter_args, training_args, examples, results)
+    options = signature_of(model_args, data_args, adapter_args, data=digest_of(splits.examples))
+    methods = tuple(adapter_args.methods)
+    job = SeededJob(methods, splits.evaluated, build, score, options, produced=splits.produced())
+    results = splits.results(run_seeds(job, training_args))
+    finish(task, model_args, data_args, adapter_args, training_args, splits, results)
     if training_args.process_index == 0:
         output = Path(training_args.output_dir)
         hint = f"Saved to {output}; its README.md says how to load it."
-        print_results(results, task.shown, evaluated[-1], output, hint)
+        print_results(results, task.shown, output, hint)
         print(text_table(["", "trained", "of all", "ms an update", "to the last", "peak MB"], cost_rows(results)))
     push_results(Path(training_args.output_dir), training_args)
     return results
@@ -263,7 +241,7 @@ def finish(
     data_args: TaskDataArguments,
     adapter_args: AdapterArguments,
     training_args: AdaptArguments,
-    examples: dict[str, list[Any]],
+    splits: Splits,
     results: dict[str, Any],
 ) -> None:
     """Write the results and the adapter's card."""
@@ -286,10 +264,11 @@ def finish(
         writer=write_adapter_card,
         family=base.model_type,
         data={
-            "name": data_args.dataset_name or ", ".join(Path(file).name for file in data_args.train_file or ()),
+            "name": data_name(data_args),
             "license": data_args.data_license or "unknown",
-            "examples": {split: len(ones) for split, ones in examples.items()},
+            "examples": {split: len(ones) for split, ones in splits.examples.items()},
         },
+        scored_data=results["split"] and data_name(data_args, results["split"]),
         language=data_args.language,
         license=model_args.license or "unknown",
         auto_class=f"AutoModelFor{task.head}",

@@ -14,8 +14,8 @@ from ..hub.model_card import check_card_fields
 from ..trainers import ResumableTrainer, last_complete_checkpoint
 from .distill_arguments import THESEUS, DistillArguments, StudentArguments, parse, stage_arguments
 from .distill_models import Pair, costs
-from .finetune_arguments import TaskDataArguments
-from .finetune_rows import Rows
+from .evaluation import Splits
+from .finetune_arguments import TaskDataArguments, data_name
 from .finetune_tasks import read_splits
 from .loading import check_positions
 from .masked_lm_task import MaskedLMTask, read_texts
@@ -25,8 +25,6 @@ from .seeded_runs import (
     print_results,
     push_results,
     run_seeds,
-    summary,
-    write_lines,
     write_results,
 )
 from .signature import digest_of, digest_of_files, signature_of
@@ -82,33 +80,18 @@ def distill(
     examples, task = reader(data_args)
     check_card_fields(data_args.language, student_args.license or "unknown", pipeline_tag=task.pipeline_tag)
     configure_logging(training_args)
-    evaluated = tuple(split for split in ("validation", "test") if split in examples)
     pair = Pair(task, student_args)
     task = pair.task
-    encoded: dict[str, Rows] = {}
-
-    def rows(split: str) -> Rows:
-        if split not in encoded:
-            encoded[split] = task.encode(examples[split], pair.tokenizer, data_args.max_seq_length)
-        return encoded[split]
+    splits = Splits(
+        task,
+        examples,
+        lambda found: task.encode(found, pair.tokenizer, data_args.max_seq_length),
+        data_args.drop_overlap,
+    )
 
     def common(args: Any) -> dict[str, Any]:
         """What every Trainer of the job is given."""
-        args.label_names = ["labels"]  # upstream takes the heads' own names, which differ
-        validation = rows("validation") if args.eval_strategy != "no" else None
-
-        def metrics(evaluation: Any) -> dict[str, float]:
-            return _scores(task, evaluation, examples["validation"], validation)
-
-        return {
-            "args": args,
-            "train_dataset": rows("train").inputs,
-            "eval_dataset": None if validation is None else validation.inputs,
-            "data_collator": task.collator(pair.tokenizer),
-            "processing_class": pair.tokenizer,
-            "compute_metrics": None if validation is None else metrics,
-            "preprocess_logits_for_metrics": task.reduce_logits,
-        }
+        return splits.trainer_options(args, pair.tokenizer)
 
     def staged(args: DistillArguments) -> Any:
         """Run all stages but the last, and give its Trainer."""
@@ -136,35 +119,24 @@ def distill(
         )
 
     def score(trainer: Any, variant: str, split: str) -> dict[str, float]:
-        trainer.compute_metrics = None  # that of the validation data
-        found = rows(split)
-        output = trainer.predict(found.inputs)
         kept = (variant, trainer.args.seed) == (DISTILLED, training_args.seeds[0])
-        if kept and trainer.is_world_process_zero():
-            file = Path(training_args.output_dir) / f"predictions_{split}.jsonl"
-            write_lines(file, task.records(output.predictions, examples[split], found))
-        scores = _scores(task, output, examples[split], found)
-        if split != evaluated[-1]:
+        scores = splits.score(trainer, split, Path(training_args.output_dir) if kept else None)
+        if split != (splits.reported or splits.evaluated[-1]):
             return scores
         if isinstance(trainer, DistillationTrainer):
             trainer.wrapper.close()  # with hooks on it a model is slower than the one that is saved
-        return {**scores, **costs(trainer.saved_model, found.inputs, task.collator(pair.tokenizer))}
+        return {**scores, **costs(trainer.saved_model, splits.rows(split).inputs, task.collator(pair.tokenizer))}
 
-    options = signature_of(student_args, data_args, data=digest_of(examples))
+    options = signature_of(student_args, data_args, data=digest_of(splits.examples))
     options |= {"stages": training_args.stages, "baseline_epochs": training_args.baseline_epochs}
     variants = (DISTILLED, ALONE) if training_args.baseline else (DISTILLED,)
-    job = SeededJob(variants, evaluated, build, score, options)
-    results: dict[str, Any] = {"runs": run_seeds(job, training_args), "labels": list(task.labels)}
-    results["majority"] = task.majority(examples["train"], examples[evaluated[-1]])
-    results["simple_baseline"] = task.simple
-    results["summary"] = summary(results["runs"], evaluated[-1])
-    results["summary"][TEACHER] = {
-        name: {"mean": value, "std": 0.0}
-        for name, value in teacher_scores(pair, task, common, training_args, rows, examples, evaluated[-1]).items()
-    }
-    finish(task, student_args, data_args, training_args, examples, results)
+    job = SeededJob(variants, splits.evaluated, build, score, options, produced=splits.produced())
+    results = splits.results(run_seeds(job, training_args))
+    of_teacher = teacher_scores(pair, common, training_args, splits)
+    results["summary"][TEACHER] = {name: {"mean": value} for name, value in of_teacher.items()}
+    finish(task, student_args, data_args, training_args, splits, results)
     if training_args.process_index == 0:
-        print_results(results, task.shown, evaluated[-1], Path(training_args.output_dir))
+        print_results(results, task.shown, Path(training_args.output_dir))
         header = ["", "parameters", "to the teacher's", "rows a second", "to the teacher's"]
         print(text_table(header, cost_rows(results)))
     push_results(Path(training_args.output_dir), training_args)
@@ -210,36 +182,15 @@ def epochs_alone(args: DistillArguments) -> float:
     return sum(float(stage.get("num_train_epochs", args.num_train_epochs)) for stage in args.stages.values())
 
 
-def _scores(task: Any, output: Any, examples: Any, found: Rows) -> dict[str, float]:
-    if task.name == MaskedLMTask.name:  # its labels are drawn by the collator
-        return task.scores_of_labels(output.predictions, output.label_ids)
-    return task.scores(output.predictions, examples, found)
-
-
-def teacher_scores(
-    pair: Pair, task: Any, common: Any, args: DistillArguments, rows: Any, examples: Any, split: str
-) -> dict[str, float]:
-    """Scores of the first teacher on the data that is reported.
-
-    Args:
-        pair: has the teachers.
-        task: what is scored.
-        common: what a Trainer is given.
-        args: of the job.
-        rows: split -> rows.
-        examples: split -> examples.
-        split: which.
-
-    Returns:
-        Scores and `COSTS`.
-    """
+def teacher_scores(pair: Pair, common: Any, args: DistillArguments, splits: Splits) -> dict[str, float]:
+    """Scores of the first teacher on the data that is reported, and its `COSTS`."""
     arguments = stage_arguments(args, {"objectives": {"labels": 1.0}}, f"{args.output_dir}/_runs/teacher", last=False)
     arguments.push_to_hub = False  # a teacher is only scored
     trainer = ResumableTrainer(model=pair.teachers[0], **common(arguments))
-    trainer.compute_metrics = None
-    output = trainer.predict(rows(split).inputs)
-    spent = costs(pair.teachers[0], rows(split).inputs, task.collator(pair.tokenizer))
-    return {**_scores(task, output, examples[split], rows(split)), **spent}
+    split = splits.reported or splits.evaluated[-1]
+    scores = splits.score(trainer, split, None)
+    spent = costs(pair.teachers[0], splits.rows(split).inputs, splits.task.collator(pair.tokenizer))
+    return {**scores, **spent}
 
 
 def cost_rows(results: dict[str, Any]) -> list[list[str]]:
@@ -270,7 +221,7 @@ def finish(
     student_args: StudentArguments,
     data_args: TaskDataArguments,
     training_args: DistillArguments,
-    examples: dict[str, list[Any]],
+    splits: Splits,
     results: dict[str, Any],
 ) -> None:
     """Write the results and the student's card."""
@@ -290,10 +241,11 @@ def finish(
         f"A student for {task.kind}, distilled from {', '.join(student_args.teacher_name_or_path)}.",
         {"max_seq_length": data_args.max_seq_length, **stages, **spent},
         data={
-            "name": data_args.dataset_name or ", ".join(Path(file).name for file in data_args.train_file or ()),
+            "name": data_name(data_args),
             "license": data_args.data_license or "unknown",
-            "examples": {split: len(ones) for split, ones in examples.items()},
+            "examples": {split: len(ones) for split, ones in splits.examples.items()},
         },
+        scored_data=results["split"] and data_name(data_args, results["split"]),
         language=data_args.language,
         license=student_args.license or "unknown",
         pipeline_tag=task.pipeline_tag,

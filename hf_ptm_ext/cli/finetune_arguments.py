@@ -1,12 +1,14 @@
 """What `hf-ptm-ext finetune` can be told: dataclasses, a recipe file, and flags that override it."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from ..data.tag_schemes import PLAIN, SCHEMES
 from ..models.kbert.configuration_kbert import POOLINGS
-from .seeded_arguments import SeededArguments, parse_groups
+from .seeded_arguments import DROP_OVERLAP, SeededArguments, parse_groups
 
-TASK_NAMES = ("classification", "tagging", "question-answering", "extraction")
+TASK_NAMES = ("classification", "tagging", "question-answering", "extraction", "regression")
 AUTO = "auto"
 PARITY_METRICS = ("kbert",)
 ANSWER_METRICS = ("squad", "cmrc")
@@ -38,7 +40,9 @@ class TaskDataArguments:
         },
     )
     validation_file: list[str] | None = field(default=None, metadata={"help": "Files for evaluation."})
-    test_file: list[str] | None = field(default=None, metadata={"help": "Files for the final test."})
+    test_file: list[str] | None = field(
+        default=None, metadata={"help": "Files for the final test; without labels they are predicted, not scored."}
+    )
     dataset_name: str | None = field(default=None, metadata={"help": "Hub id or folder for datasets.load_dataset."})
     dataset_config_name: str | None = field(default=None, metadata={"help": "Its configuration."})
     train_split: str = field(default="train", metadata={"help": "Its training split."})
@@ -48,7 +52,9 @@ class TaskDataArguments:
     pair_column: str | None = field(
         default=None, metadata={"help": "Classification, tagging: column with a second text."}
     )
-    label_column: str = field(default="label", metadata={"help": "Classification: column with the class."})
+    label_column: str = field(
+        default="label", metadata={"help": "Classification, regression: column with the class or the score."}
+    )
     group_column: str | None = field(
         default=None,
         metadata={
@@ -97,8 +103,16 @@ class TaskDataArguments:
     max_seq_length: int = field(default=128, metadata={"help": "Most tokens of a row, special tokens included."})
     max_train_rows: int | None = field(default=None, metadata={"help": "Use only the first rows."})
     max_eval_rows: int | None = field(default=None, metadata={"help": "Evaluate and test on the first rows only."})
+    drop_overlap: str | None = field(default=None, metadata=DROP_OVERLAP)
     language: str = field(default="und", metadata={"help": "Language of the text, for the model card: en, zh..."})
     data_license: str | None = field(default=None, metadata={"help": "Licence of the data, for the model card."})
+
+
+def data_name(data: Any, split: str = "train") -> str:
+    """What a card calls the data of a split: names of files, or of the data set."""
+    files = getattr(data, f"{split}_file") or ()
+    names = [Path(file).name for file in ([files] if isinstance(files, str) else files)]
+    return ", ".join(names) or data.dataset_name
 
 
 @dataclass
@@ -207,5 +221,6 @@ __all__ = [
     "FinetuneModelArguments",
     "KnowledgeGraphArguments",
     "TaskDataArguments",
+    "data_name",
     "parse",
 ]

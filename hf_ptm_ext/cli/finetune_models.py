@@ -9,7 +9,7 @@ from transformers import AutoConfig
 
 from .checkpoint_names import load_tokenizer, tokenizer_of
 from .finetune_arguments import FinetuneModelArguments, KnowledgeGraphArguments
-from .loading import load_model, own_classes, set_labels, with_order_of
+from .loading import load_model, own_classes, with_order_of
 
 WITH, WITHOUT, TEXT_ONLY = "with kg", "kg=None", "fine-tuned"
 READ_AS_KBERT = ("bert", "kbert")
@@ -100,10 +100,7 @@ class Encoder:
             config = AutoConfig.from_pretrained(self.name, **self.source)
             cls = getattr(transformers, f"AutoModelFor{self.task.head}")
             options["trust_remote_code"] = self.source["trust_remote_code"]
-        if self.task.labels:
-            set_labels(config, self.task.labels)
-        else:
-            config.num_labels = 2  # start and end of an answer
+        self.task.configure(config)
         return load_model(
             cls,
             self.name,

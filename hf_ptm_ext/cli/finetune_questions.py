@@ -62,15 +62,18 @@ class QuestionAnsweringTask:
         return ("f1", "exact_match")
 
     @classmethod
-    def read(cls, data: TaskDataArguments, files: list[str] | None, split: str | None) -> Iterator[QuestionExample]:
+    def read(
+        cls, data: TaskDataArguments, files: list[str] | None, split: str | None, unlabelled: bool = False
+    ) -> Iterator[QuestionExample]:
         """Examples of files, or of a split of the data set."""
         question = data.question_column if cls.asks else None
         columns = QuestionColumns(question, data.context_column, data.answers_column)
         if files:
-            return read_question_examples(files, columns, file_format=data.file_format, encoding=data.encoding)
-        return dataset_question_examples(
-            data.dataset_name or "", data.dataset_config_name, split=split or "", columns=columns
-        )
+            return read_question_examples(
+                files, columns, file_format=data.file_format, encoding=data.encoding, unlabelled=unlabelled
+            )
+        name, config = data.dataset_name or "", data.dataset_config_name
+        return dataset_question_examples(name, config, split=split or "", columns=columns, unlabelled=unlabelled)
 
     @classmethod
     def of(cls, examples: Sequence[QuestionExample], data: TaskDataArguments) -> "QuestionAnsweringTask":
@@ -90,8 +93,26 @@ class QuestionAnsweringTask:
         )
 
     def prepare(self, examples: Sequence[QuestionExample]) -> list[QuestionExample]:
-        """Examples with ids of their own: translations share theirs."""
-        return [example._replace(id=f"{number}") for number, example in enumerate(examples)]
+        """Examples as they are compared with predictions."""
+        return list(examples)
+
+    @staticmethod
+    def text_of(example: QuestionExample) -> str:
+        """What makes two rows the same."""
+        return f"{example.question}\n{example.context}"
+
+    @staticmethod
+    def classes_of(example: QuestionExample) -> tuple[str, ...] | None:
+        """No class; `None` if the answers are not told."""
+        return None if example.answers is None else ()
+
+    def are_hidden(self, examples: Sequence[QuestionExample]) -> bool:
+        """Whether no question has an answer although all of the training data have: they are not told."""
+        return not self.negatives and not any(example.answers for example in examples)
+
+    def configure(self, config: Any) -> None:
+        """Give a config two outputs: start and end of an answer."""
+        config.num_labels = 2
 
     def encode(self, examples: Sequence[QuestionExample], tokenizer: Any, max_length: int, **options: Any) -> Rows:
         """Windows, and the places of their answers."""
@@ -103,6 +124,8 @@ class QuestionAnsweringTask:
             columns=("id", "question" if self.asks else None, "context", "answers"),
             options=options,
         )
+        # Ids of their own: translations share theirs.
+        examples = [example._replace(id=f"{number}") for number, example in enumerate(examples)]
         found = [example.row() for example in examples]
         columns = features({name: [row[name] for row in found] for name in found[0]})
         rows = rows_of(columns)
@@ -140,7 +163,7 @@ class QuestionAnsweringTask:
     def scores(self, predictions: np.ndarray, examples: Sequence[QuestionExample], rows: Rows) -> dict[str, float]:
         """Scores of logits `(windows, seq_len, 2)`."""
         found = self._answers(predictions, examples, rows)
-        return self._scores([found[example.id]["text"] for example in examples], examples)
+        return self._scores([one["text"] for one in found], examples)
 
     def records(
         self, predictions: np.ndarray, examples: Sequence[QuestionExample], rows: Rows
@@ -150,11 +173,11 @@ class QuestionAnsweringTask:
         return [
             {
                 "question": example.question,
-                "answers": [text for text, _ in example.answers],
-                "prediction": found[example.id]["text"],
-                **{name: value for name, value in found[example.id].items() if name != "text"},
+                **({} if example.answers is None else {"answers": [text for text, _ in example.answers]}),
+                "prediction": answer["text"],
+                **{name: value for name, value in answer.items() if name != "text"},
             }
-            for example in examples
+            for example, answer in zip(examples, found, strict=True)
         ]
 
     @staticmethod
@@ -170,9 +193,9 @@ class QuestionAnsweringTask:
         ]
         return self._scores(guesses, test)
 
-    def _answers(self, predictions: np.ndarray, examples: Sequence[QuestionExample], rows: Rows) -> dict[str, Any]:
-        return postprocess_qa_predictions(
-            [{"id": example.id, "context": example.context} for example in examples],
+    def _answers(self, predictions: np.ndarray, examples: Sequence[QuestionExample], rows: Rows) -> list[Any]:
+        found = postprocess_qa_predictions(
+            [{"id": f"{number}", "context": example.context} for number, example in enumerate(examples)],
             rows.windows,
             (predictions[..., 0], predictions[..., 1]),
             version_2_with_negative=self.negatives,
@@ -180,9 +203,10 @@ class QuestionAnsweringTask:
             max_answer_length=self.data.max_answer_length,
             null_score_diff_threshold=self.data.null_score_diff_threshold,
         )
+        return [found[f"{number}"] for number in range(len(examples))]
 
     def _scores(self, texts: Sequence[str], examples: Sequence[QuestionExample]) -> dict[str, float]:
-        golds = [[text for text, _ in example.answers] for example in examples]
+        golds = [[text for text, _ in example.answers or ()] for example in examples]
         return question_answering_scores(texts, golds, self.scoring)
 
 

@@ -4,8 +4,9 @@ A task has the attributes and methods of `ClassificationTask`; the job knows not
 """
 
 import logging
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -13,7 +14,13 @@ from typing import Any
 import numpy as np
 from transformers import DataCollatorForTokenClassification, DataCollatorWithPadding
 
-from ..data.labelled_text import LabelledText, TextColumns, dataset_labelled_texts, read_labelled_texts
+from ..data.labelled_text import (
+    NO_LABEL,
+    LabelledText,
+    TextColumns,
+    dataset_labelled_texts,
+    read_labelled_texts,
+)
 from ..data.rows import NoRows
 from ..data.tag_schemes import OUTSIDE, PLAIN, detect_scheme, scheme_breaks, spans_of, to_iob2
 from ..data.tagged_words import TaggedWords, dataset_tagged_words, read_tagged_words
@@ -21,14 +28,33 @@ from ..metrics.classification import classification_scores
 from ..metrics.entities import entity_scores
 from ..metrics.kbert import PADDING, kbert_span_scores
 from ..metrics.ranking import mean_reciprocal_rank
+from ..metrics.regression import regression_scores
 from .finetune_arguments import AUTO, TaskDataArguments
 from .finetune_questions import ExtractionTask, QuestionAnsweringTask
 from .finetune_rows import Rows, rows_of
+from .loading import set_labels
 from .seeded_runs import update_loss
 
 logger = logging.getLogger(__name__)
 
 IGNORED = -100
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?")
+
+
+def _numbers(labels: Collection[str]) -> bool:
+    """Whether a column has numbers, by its values: a file's format does not tell."""
+    return all(NUMBER.fullmatch(label) for label in labels)
+
+
+def read_texts_of(
+    data: TaskDataArguments, files: list[str] | None, split: str | None, **options: bool
+) -> Iterator[LabelledText]:
+    """Labelled texts of files, or of a split of the data set."""
+    columns = TextColumns(data.text_column, data.label_column, data.pair_column, data.group_column)
+    if files:
+        return read_labelled_texts(files, columns, file_format=data.file_format, encoding=data.encoding, **options)
+    name, config = data.dataset_name or "", data.dataset_config_name
+    return dataset_labelled_texts(name, config, split=split or "", columns=columns, **options)
 
 
 @dataclass(frozen=True)
@@ -56,20 +82,27 @@ class ClassificationTask:
         return (*(("mrr",) if self.groups else ()), "accuracy", "macro_f1", "matthews_correlation")
 
     @staticmethod
-    def read(data: TaskDataArguments, files: list[str] | None, split: str | None) -> Iterator[LabelledText]:
+    def read(
+        data: TaskDataArguments, files: list[str] | None, split: str | None, unlabelled: bool = False
+    ) -> Iterator[LabelledText]:
         """Examples of files, or of a split of the data set."""
-        columns = TextColumns(data.text_column, data.label_column, data.pair_column, data.group_column)
-        if files:
-            return read_labelled_texts(files, columns, file_format=data.file_format, encoding=data.encoding)
-        return dataset_labelled_texts(
-            data.dataset_name or "", data.dataset_config_name, split=split or "", columns=columns
-        )
+        return read_texts_of(data, files, split, unlabelled=unlabelled)
 
     @classmethod
     def of(cls, examples: Sequence[LabelledText], data: TaskDataArguments) -> "ClassificationTask":
-        """The task that the training examples set."""
-        labels = {example.label for example in examples}
-        numbers = all(label.lstrip("-").isdecimal() for label in labels)
+        """The task that the training examples set; numbers that are not whole are no classes.
+
+        Raises:
+            ValueError: there are not two classes, or the labels are scores.
+        """
+        labels = {example.label for example in cls.prepare(examples)}
+        numbers = _numbers(labels)
+        scores = sorted(label for label in labels if numbers and not label.lstrip("+-").isdecimal())
+        if scores:
+            raise ValueError(
+                f"`label_column` = {data.label_column!r} has numbers that are not whole, such as {scores[0]}: they "
+                "are scores, which `--task regression` learns. For classes give them names."
+            )
         task = cls(tuple(sorted(labels, key=int if numbers else None)), data.group_column is not None)
         if len(task.labels) < 2:
             raise ValueError(f"The training data must have at least two labels, got {list(task.labels)}.")
@@ -79,9 +112,31 @@ class ClassificationTask:
             )
         return task
 
-    def prepare(self, examples: Sequence[LabelledText]) -> list[LabelledText]:
-        """Examples as they are compared with predictions."""
-        return list(examples)
+    @staticmethod
+    def prepare(examples: Sequence[LabelledText]) -> list[LabelledText]:
+        """Examples as they are compared with predictions: 1.0 is 1, as tables write columns that once had a gap."""
+        return [
+            one._replace(label=re.sub(r"^([+-]?\d+)\.0+$", r"\1", one.label)) if one.label is not None else one
+            for one in examples
+        ]
+
+    @staticmethod
+    def text_of(example: LabelledText) -> str:
+        """What makes two rows the same."""
+        return f"{example.text}\n{example.pair or ''}"
+
+    def classes_of(self, example: LabelledText) -> tuple[str, ...] | None:
+        """Its class; `None` without a label."""
+        return None if example.label is None else (example.label,)
+
+    def configure(self, config: Any) -> None:
+        """Give a config the head's size and the names of its classes."""
+        set_labels(config, self.labels)
+
+    def targets(self, examples: Sequence[LabelledText]) -> list[Any]:
+        """What the loss compares with: -100 for a class that training does not know."""
+        known = {label: number for number, label in enumerate(self.labels)}
+        return [known.get(example.label, IGNORED) for example in examples]
 
     def encode(self, examples: Sequence[LabelledText], tokenizer: Any, max_length: int, **options: Any) -> Rows:
         """Token ids and labels."""
@@ -95,9 +150,8 @@ class ClassificationTask:
             **options,
         )
         inputs = rows_of(encoded)
-        known = {label: number for number, label in enumerate(self.labels)}
-        if all(example.label in known for example in examples):  # otherwise there is no loss, only predictions
-            inputs = [{**row, "labels": known[example.label]} for row, example in zip(inputs, examples, strict=True)]
+        if self.classes_of(examples[0]) is not None:
+            inputs = [{**row, "labels": target} for row, target in zip(inputs, self.targets(examples), strict=True)]
         return Rows(inputs)
 
     @staticmethod
@@ -112,9 +166,7 @@ class ClassificationTask:
 
     def scores(self, predictions: np.ndarray, examples: Sequence[LabelledText], rows: Rows) -> dict[str, float]:
         """Scores of logits."""
-        found = classification_scores(
-            [self.labels[number] for number in predictions.argmax(axis=-1)], [example.label for example in examples]
-        )
+        found = classification_scores(self.decided(predictions), [example.label for example in examples])
         if self.groups:
             # The difference of two logits ranks as the probability of the second class does.
             ranks = (predictions[:, 1] - predictions[:, 0]).tolist()
@@ -123,11 +175,19 @@ class ClassificationTask:
 
     def records(self, predictions: np.ndarray, examples: Sequence[LabelledText], rows: Rows) -> list[dict[str, Any]]:
         """What was predicted for each example."""
-        found = [self.labels[number] for number in predictions.argmax(axis=-1)]
         return [
-            {"text": example.text, "label": example.label, "prediction": label}
-            for example, label in zip(examples, found, strict=True)
+            {
+                "text": example.text,
+                **({} if example.pair is None else {"pair": example.pair}),
+                **({} if example.label is None else {"label": example.label}),
+                "prediction": label,
+            }
+            for example, label in zip(examples, self.decided(predictions), strict=True)
         ]
+
+    def decided(self, predictions: np.ndarray) -> list[Any]:
+        """What logits say."""
+        return [self.labels[number] for number in predictions.argmax(axis=-1)]
 
     @staticmethod
     def saved(tokenizer: Any) -> Any:
@@ -145,6 +205,96 @@ class ClassificationTask:
     def _mrr(self, scores: Sequence[float], examples: Sequence[LabelledText]) -> float:
         right = [example.label == self.labels[1] for example in examples]
         return mean_reciprocal_rank(scores, right, [example.group for example in examples])
+
+
+@dataclass(frozen=True)
+class RegressionTask(ClassificationTask):
+    """A number for a text or a pair of texts, such as how alike two sentences are.
+
+    Args:
+        labels: none.
+    """
+
+    labels: tuple[str, ...] = ()
+    name = "regression"
+    kind = "text regression"
+    simple = "mean of the training scores"
+    shown = ("pearson", "spearman")
+
+    @staticmethod
+    def read(
+        data: TaskDataArguments, files: list[str] | None, split: str | None, unlabelled: bool = False
+    ) -> Iterator[LabelledText]:
+        """Examples of files, or of a split of the data set; -1 is a number."""
+        return read_texts_of(data, files, split, unlabelled=unlabelled, scores=True)
+
+    @classmethod
+    def of(cls, examples: Sequence[LabelledText], data: TaskDataArguments) -> "RegressionTask":
+        """The task that the training examples set.
+
+        Raises:
+            ValueError: they are all the same, or see `prepare`.
+        """
+        if len(set(_targets(examples))) < 2:
+            raise ValueError(f"The training data must have at least two scores, got {examples[0].label} alone.")
+        return cls()
+
+    def prepare(self, examples: Sequence[LabelledText]) -> list[LabelledText]:  # type: ignore[override]
+        """Examples whose labels are numbers.
+
+        Raises:
+            ValueError: one is none.
+        """
+        _targets([one for one in examples if one.label is not None])
+        return list(examples)
+
+    def are_hidden(self, examples: Sequence[LabelledText]) -> bool:
+        """Whether the labels stand in for those that are not told: all are -1."""
+        return all(one.label in NO_LABEL for one in examples)
+
+    def classes_of(self, example: LabelledText) -> tuple[str, ...] | None:
+        """No class; `None` without a score."""
+        return None if example.label is None else ()
+
+    def configure(self, config: Any) -> None:
+        """Give a config one output, and the name of what it is."""
+        config.num_labels = 1
+        config.problem_type = "regression"
+
+    def targets(self, examples: Sequence[LabelledText]) -> list[Any]:
+        """The scores as numbers."""
+        return _targets(examples)
+
+    @staticmethod
+    def loss(outputs: Any, labels: Any, num_items_in_batch: Any = None, label_smoothing: float = 0.0) -> Any:
+        """Mean squared difference over all rows of an update."""
+        logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
+        labels = labels.to(logits.device).float()
+        total = ((logits.float().flatten() - labels.flatten()) ** 2).sum()
+        return total / (labels.numel() if num_items_in_batch is None else num_items_in_batch)
+
+    def scores(self, predictions: np.ndarray, examples: Sequence[LabelledText], rows: Rows) -> dict[str, float]:
+        """Scores of the numbers `(examples, 1)`."""
+        return regression_scores(predictions.reshape(-1), _targets(examples))
+
+    def decided(self, predictions: np.ndarray) -> list[Any]:
+        """The numbers."""
+        return [float(value) for value in predictions.reshape(-1)]
+
+    def majority(self, train: Sequence[LabelledText], test: Sequence[LabelledText]) -> dict[str, float]:
+        """Scores of the mean of the training scores, which correlates with nothing."""
+        return regression_scores([float(np.mean(_targets(train)))] * len(test), _targets(test))
+
+
+def _targets(examples: Sequence[LabelledText]) -> list[float]:
+    """Labels as numbers."""
+    for number, one in enumerate(examples):
+        if not NUMBER.fullmatch(one.label or ""):
+            raise ValueError(
+                f"`task` = regression needs a number for each text, got {one.label!r} in row {number} (counted from "
+                "0). Set `label_column`, or take the row out."
+            )
+    return [float(example.label or "") for example in examples]
 
 
 @dataclass(frozen=True)
@@ -167,6 +317,7 @@ class TaggingTask:
     simple = "most frequent tag of the word"
     template = "text_task"
     loss = staticmethod(update_loss)
+    outside = OUTSIDE
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -175,9 +326,14 @@ class TaggingTask:
         return ("accuracy", "macro_f1") if self.scheme == PLAIN else spans
 
     @staticmethod
-    def read(data: TaskDataArguments, files: list[str] | None, split: str | None) -> Iterator[TaggedWords]:
+    def read(
+        data: TaskDataArguments, files: list[str] | None, split: str | None, unlabelled: bool = False
+    ) -> Iterator[TaggedWords]:
         """Sentences of files, or of a split of the data set."""
-        columns = {"words_column": data.words_column, "tags_column": data.tags_column, "pair_column": data.pair_column}
+        columns: dict[str, Any] = {
+            **{name: getattr(data, name) for name in ("words_column", "tags_column", "pair_column")},
+            "unlabelled": unlabelled,
+        }
         if files:
             return read_tagged_words(files, **columns, file_format=data.file_format, encoding=data.encoding)
         return dataset_tagged_words(data.dataset_name or "", data.dataset_config_name, split=split or "", **columns)
@@ -207,7 +363,23 @@ class TaggingTask:
         """Sentences with their tags in IOB2."""
         if self.scheme == PLAIN:
             return list(examples)
-        return [example._replace(tags=tuple(to_iob2(example.tags, self.scheme))) for example in examples]
+        return [
+            one if one.tags is None else one._replace(tags=tuple(to_iob2(one.tags, self.scheme))) for one in examples
+        ]
+
+    @staticmethod
+    def text_of(example: TaggedWords) -> str:
+        """What makes two rows the same."""
+        return "\n".join(" ".join(words) for words in (example.words, example.pair or ()))
+
+    @staticmethod
+    def classes_of(example: TaggedWords) -> tuple[str, ...] | None:
+        """Its tags; `None` without any."""
+        return example.tags
+
+    def configure(self, config: Any) -> None:
+        """Give a config the head's size and the names of its tags."""
+        set_labels(config, self.labels)
 
     def encode(self, examples: Sequence[TaggedWords], tokenizer: Any, max_length: int, **options: Any) -> Rows:
         """Token ids, and a label on the first piece of each word."""
@@ -230,8 +402,9 @@ class TaggingTask:
             for place, (word, sequence) in enumerate(numbers):
                 if word is not None and sequence == 0 and places[word] is None:
                     places[word] = place
-                    labels[place] = known.get(example.tags[word], IGNORED)
-            row["labels"] = labels
+                    labels[place] = IGNORED if example.tags is None else known.get(example.tags[word], IGNORED)
+            if example.tags is not None:
+                row["labels"] = labels
             rows.places.append(places)
         lost = sum(place is None for places in rows.places for place in places)
         if lost:
@@ -261,7 +434,11 @@ class TaggingTask:
     def records(self, predictions: np.ndarray, examples: Sequence[TaggedWords], rows: Rows) -> list[dict[str, Any]]:
         """What was predicted for each example."""
         return [
-            {"words": list(example.words), "tags": list(example.tags), "prediction": tags}
+            {
+                "words": list(example.words),
+                **({} if example.tags is None else {"tags": list(example.tags)}),
+                "prediction": tags,
+            }
             for example, tags in zip(examples, self._tags(predictions, rows), strict=True)
         ]
 
@@ -308,6 +485,7 @@ class TaggingTask:
 
 TASKS: dict[str, Any] = {
     "classification": ClassificationTask,
+    "regression": RegressionTask,
     "tagging": TaggingTask,
     "question-answering": QuestionAnsweringTask,
     "extraction": ExtractionTask,
@@ -334,7 +512,7 @@ def read_splits(data: TaskDataArguments) -> tuple[dict[str, list[Any]], Any]:
             continue
         limit = data.max_train_rows if name == "train" else data.max_eval_rows
         try:
-            examples[name] = list(islice(cls.read(data, files, split), limit))
+            examples[name] = list(islice(cls.read(data, files, split, unlabelled=name != "train"), limit))
         except NoRows as error:
             raise ValueError(f"`{name}_file` or `{name}_split` has no example: {error}") from error
         if not examples[name]:

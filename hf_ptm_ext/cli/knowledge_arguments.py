@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from .seeded_arguments import SeededArguments, parse_groups
+from .seeded_arguments import DROP_OVERLAP, SeededArguments, parse_groups
 
 
 @dataclass
@@ -44,6 +44,7 @@ class KnowledgeDataArguments:
     max_seq_length: int = field(default=128, metadata={"help": "Most tokens of a row, special tokens included."})
     max_train_rows: int | None = field(default=None, metadata={"help": "Use only the first rows."})
     max_eval_rows: int | None = field(default=None, metadata={"help": "Evaluate and test on the first rows only."})
+    drop_overlap: str | None = field(default=None, metadata=DROP_OVERLAP)
     language: str = field(default="und", metadata={"help": "Language of the text, for the model card: en, zh..."})
     data_license: str | None = field(default=None, metadata={"help": "Licence of the data, for the model card."})
 
@@ -74,6 +75,11 @@ def parse(
     model, data, training = parse_groups(arguments, GROUPS, command)
     if data.validation_file is None and data.test_file is None:
         raise ValueError("`validation_file` or `test_file` must be named: without either nothing is measured.")
+    if training.eval_strategy != "no" and data.validation_file is None:
+        raise ValueError(
+            f"`eval_strategy` = {training.eval_strategy} needs `validation_file`: the test data must not choose the "
+            "model."
+        )
     return model, data, training
 
 

@@ -4,24 +4,31 @@ Each seed trains the model with its entities and once more, from the same weight
 the end is the mean and the spread of both.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from transformers import AutoConfig, DataCollatorWithPadding, Trainer
+from transformers import AutoConfig, Trainer
 
 from ..data.wordnet import NounLinker
 from ..hub.model_card import check_card_fields
 from ..trainers import ResumableTrainer
 from .checkpoint_names import check_names, load_tokenizer
+from .evaluation import Splits
+from .finetune_arguments import data_name
+from .finetune_rows import Rows
 from .knowledge_arguments import FinetuningArguments, KnowledgeDataArguments, KnowledgeModelArguments
-from .knowledge_tasks import TASKS, add_markers, annotations
+from .knowledge_tasks import TASKS, add_markers, annotations, behind_the_cut
 from .loading import check_positions, load_model, own_classes, set_labels, with_order_of
 from .runs import configure_logging, in_its_folder
-from .seeded_runs import SeededJob, print_results, push_results, run_seeds, summary, write_results
+from .seeded_runs import SeededJob, print_results, push_results, run_seeds, write_results
 from .signature import digest_of, signature_of
+
+logger = logging.getLogger(__name__)
 
 WITH, WITHOUT = "with entities", "entities=None"
 
@@ -42,8 +49,7 @@ def finetune(
         training_args: how it is trained.
 
     Returns:
-        `runs` (one entry a seed and variant), `summary` (variant -> metric -> mean and standard deviation),
-        `majority` and `coverage`.
+        As `finetune`, and `coverage`.
 
     Raises:
         ValueError: data, model and table do not fit each other, or the output folder has files.
@@ -59,31 +65,54 @@ def finetune(
     configure_logging(training_args)
     examples, task = read_examples(task_name, data_args)
     task = with_order_of(task, checkpoint_config(model_args))
-    table = open_table(model_args, examples)
-    evaluated = tuple(split for split in ("validation", "test") if split in examples)
     processors: dict[str, Any] = {}
+
+    def encode(found: list[Any], variant: str) -> Rows:
+        return Rows(rows_of(task, found, processors[variant], table if variant == WITH else None, data_args))
+
+    splits = Splits(task, examples, encode, data_args.drop_overlap)
+    table = open_table(model_args, splits.examples)
+    count_cut_mentions(splits, model_args, data_args)
 
     def build(variant: str, args: FinetuningArguments) -> tuple[Trainer, Any]:
         given = table if variant == WITH else None
-        trainer, processors[variant] = build_trainer(task, model_args, data_args, args, examples, given)
+        model, tokenizer, processors[variant] = build_model(task, model_args, given)
+        options = splits.trainer_options(args, processors[variant], variant)
+        loss = task.loss and partial(task.loss, label_smoothing=args.label_smoothing_factor)
+        trainer = ResumableTrainer(model, compute_loss_func=loss, **{**options, "processing_class": tokenizer})
         return trainer, processors[variant]
 
     def score(trainer: Trainer, variant: str, split: str) -> dict[str, float]:
-        given = table if variant == WITH else None
-        rows = rows_of(task, examples[split], processors[variant], given, data_args)
-        return task.scores(trainer.predict(rows).predictions, examples[split])
+        kept = (variant, trainer.args.seed) == (job.variants[0], training_args.seeds[0])
+        return splits.score(trainer, split, Path(training_args.output_dir) if kept else None, variant)
 
-    options = signature_of(model_args, data_args, task=task_name, data=digest_of(examples))
-    job = SeededJob(variants(table, model_args.baseline), evaluated, build, score, options)
-    results: dict[str, Any] = {"runs": run_seeds(job, training_args), "coverage": coverage(examples, table)}
-    results["labels"] = list(task.labels)
-    results["majority"] = task.majority(examples["train"], examples[evaluated[-1]])
-    results["summary"] = summary(results["runs"], evaluated[-1])
-    finish(task, model_args, data_args, training_args, examples, results)
+    options = signature_of(model_args, data_args, task=task_name, data=digest_of(splits.examples))
+    known = variants(table, model_args.baseline)
+    job = SeededJob(known, splits.evaluated, build, score, options, produced=splits.produced())
+    results = {**splits.results(run_seeds(job, training_args)), "coverage": coverage(splits.examples, table)}
+    finish(task, model_args, data_args, training_args, splits, results)
     if training_args.process_index == 0:
-        print_results(results, task.shown, evaluated[-1], Path(training_args.output_dir))
+        print_results(results, task.shown, Path(training_args.output_dir))
     push_results(Path(training_args.output_dir), training_args)
     return results
+
+
+def count_cut_mentions(splits: Splits, model_args: Any, data_args: KnowledgeDataArguments) -> None:
+    """Say how many rows are asked about a mention that the model will not see."""
+    tokenizer = load_tokenizer(model_args)
+    tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
+    for split, found in splits.examples.items():
+        cut = behind_the_cut(splits.task, found, tokenizer, data_args.max_seq_length)
+        if cut:
+            splits.notes.setdefault("mentions_behind_the_cut", {})[split] = cut
+            logger.warning(
+                "%d of %d %s rows have a mention behind the cut at %d tokens, which the model does not see: raise "
+                "`max_seq_length`.",
+                cut,
+                len(found),
+                split,
+                data_args.max_seq_length,
+            )
 
 
 def checkpoint_config(model_args: KnowledgeModelArguments) -> Any:
@@ -109,7 +138,7 @@ def read_examples(task_name: str, data_args: KnowledgeDataArguments) -> tuple[di
         if path is None:
             continue
         limit = data_args.max_train_rows if split == "train" else data_args.max_eval_rows
-        read = TASKS[task_name].read(path, data_args)[:limit]
+        read = TASKS[task_name].read(path, data_args, split != "train")[:limit]
         if link is not None:
             read = [
                 replace(one, entities=tuple(replace(m, id=link(one.text[slice(*m.span)])) for m in one.entities))
@@ -150,15 +179,8 @@ def coverage(examples: dict[str, list[Any]], table: Any) -> dict[str, float]:
     return shares
 
 
-def build_trainer(
-    task: Any,
-    model_args: KnowledgeModelArguments,
-    data_args: KnowledgeDataArguments,
-    training_args: FinetuningArguments,
-    examples: dict[str, list[Any]],
-    table: Any,
-) -> tuple[Trainer, Any]:
-    """The Trainer of one run, and what turns text into its inputs."""
+def build_model(task: Any, model_args: KnowledgeModelArguments, table: Any) -> tuple[Any, Any, Any]:
+    """The model of one run, its tokenizer, and what turns text into its inputs."""
     config = checkpoint_config(model_args)
     theirs = own_classes(config)
     set_labels(config, task.labels)
@@ -191,20 +213,13 @@ def build_trainer(
         if table is not None:
             model.set_entity_table(table)
             model.prune_entity_table()
-    trainer = ResumableTrainer(
-        model=model,
-        args=training_args,
-        train_dataset=rows_of(task, examples["train"], processor, table, data_args),
-        data_collator=DataCollatorWithPadding(processor),
-        processing_class=tokenizer,
-    )
-    return trainer, processor
+    return model, tokenizer, processor
 
 
 def rows_of(
     task: Any, examples: Sequence[Any], processor: Any, table: Any, data_args: KnowledgeDataArguments
 ) -> list[dict[str, Any]]:
-    """Model inputs with labels; examples of unseen relations get no label and are for scoring only."""
+    """Model inputs, with labels if there are any; a relation that training does not know has no loss (-100)."""
     limits = {"truncation": True, "max_length": data_args.max_seq_length}
     if hasattr(processor, "entity_vocab"):
         encoded = processor(
@@ -218,10 +233,9 @@ def rows_of(
         encoded = processor([task.marked_text(one) for one in examples], **limits)
     columns = {name: values for name, values in encoded.items() if table is not None or "entity" not in name}
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-    targets = [task.target(one) for one in examples]
-    if any(target == -1 for target in targets):  # without labels there is no loss, only predictions
+    if task.classes_of(examples[0]) is None:
         return rows
-    return [{**row, "labels": target} for row, target in zip(rows, targets, strict=True)]
+    return [{**row, "labels": task.target(one)} for row, one in zip(rows, examples, strict=True)]
 
 
 def finish(
@@ -229,7 +243,7 @@ def finish(
     model_args: KnowledgeModelArguments,
     data_args: KnowledgeDataArguments,
     training_args: FinetuningArguments,
-    examples: dict[str, list[Any]],
+    splits: Splits,
     results: dict[str, Any],
 ) -> None:
     """Write the results and the model card."""
@@ -244,9 +258,10 @@ def finish(
         data={
             "name": Path(data_args.train_file).name,
             "license": data_args.data_license or "unknown",
-            "examples": {split: len(ones) for split, ones in examples.items()},
+            "examples": {split: len(ones) for split, ones in splits.examples.items()},
             **({"mentions with a vector": results["coverage"]} if results["coverage"] else {}),
         },
+        scored_data=results["split"] and data_name(data_args, results["split"]),
         language=data_args.language,
         license=model_args.license or "unknown",
         base_model=model_args.model_name_or_path,

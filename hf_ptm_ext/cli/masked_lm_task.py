@@ -31,6 +31,16 @@ class MaskedLMTask:
     shown = ("accuracy",)
     template = "text_task"
 
+    @staticmethod
+    def text_of(example: Any) -> str:
+        """What makes two documents the same."""
+        return "\n".join(example)
+
+    @staticmethod
+    def classes_of(example: Any) -> tuple[str, ...]:
+        """No class; tokens are their own labels."""
+        return ()
+
     def encode(self, examples: Sequence[Any], tokenizer: Any, max_length: int) -> Rows:
         """Rows of token ids; masks are drawn by the collator."""
         dataset = pretraining_dataset(examples, tokenizer, max_seq_length=max_length)

@@ -16,10 +16,10 @@ from transformers import AutoConfig, AutoModel, set_seed
 from ..hub.model_card import check_card_fields
 from ..trainers import Mixing, MultiTaskTrainer, PushFailed, StochasticAnswerClassifier, Task, TaskRows
 from .checkpoint_names import check_names
-from .finetune_arguments import FinetuneModelArguments, KnowledgeGraphArguments, TaskDataArguments
+from .evaluation import Splits
+from .finetune_arguments import FinetuneModelArguments, KnowledgeGraphArguments, TaskDataArguments, data_name
 from .finetune_models import Encoder
 from .finetune_questions import SpanLabels
-from .finetune_rows import Rows
 from .finetune_tasks import read_splits
 from .loading import check_positions, load_model
 from .multitask_arguments import SAN, MultitaskArguments, TaskOptions, Tasks, TasksArguments, parse
@@ -27,10 +27,10 @@ from .runs import configure_logging, in_its_folder, write_json, written_aside
 from .seeded_runs import (
     RESULTS,
     SeededJob,
+    by_seeds,
+    percent,
     push_results,
     run_seeds,
-    summary,
-    write_lines,
     write_results,
 )
 from .signature import digest_of, signature_of
@@ -74,25 +74,15 @@ class OneOfSeveral:
     ):
         self.name, self.data_args, self.options, self.model_args = name, data_args, options, model_args
         try:
-            self.examples, task = read_splits(data_args)
+            examples, task = read_splits(data_args)
+            self.encoder = Encoder(task, model_args, KnowledgeGraphArguments())
+            self.task = self.encoder.task
+            self.splits = Splits(self.task, examples, self._encode, data_args.drop_overlap)
         except ValueError as error:
             raise ValueError(f"Task {name}: {error}") from error
-        self.encoder = Encoder(task, model_args, KnowledgeGraphArguments())
-        self.task = self.encoder.task
-        self.reported = [split for split in SPLITS if split in self.examples][-1]
-        self._rows: dict[str, Rows] = {}
 
-    def rows(self, split: str) -> Rows:
-        """The examples of a split as model inputs.
-
-        Args:
-            split: train, validation or test.
-        """
-        if split not in self._rows:
-            self._rows[split] = self.task.encode(
-                self.examples[split], self.encoder.tokenizer, self.data_args.max_seq_length
-            )
-        return self._rows[split]
+    def _encode(self, examples: Sequence[Any]) -> Any:
+        return self.task.encode(examples, self.encoder.tokenizer, self.data_args.max_seq_length)
 
     def trained(self, seed: int, evaluate: bool) -> Task:
         """The task as the Trainer takes it, with a new model.
@@ -102,23 +92,23 @@ class OneOfSeveral:
             evaluate: whether it is evaluated in mid-training.
         """
         set_seed(seed)
-        validation = self.rows("validation") if evaluate else None
-
-        def metrics(evaluation: Any) -> dict[str, float]:
-            return self.task.scores(evaluation.predictions, self.examples["validation"], validation)
-
+        validation = self.splits.rows("validation") if evaluate else None
         collator = self.task.collator(self.encoder.tokenizer)
         return Task(
             self.model(),
-            self.rows("train").inputs,
+            self.splits.rows("train").inputs,
             None if validation is None else validation.inputs,
             # The model's own loss takes both places of an answer by their names.
             collator.pad if isinstance(collator, SpanLabels) else collator,
-            None if validation is None else metrics,
+            None if validation is None else lambda output: self.splits.scores(output, "validation"),
             self.options.loss_weight,
             self.task.shown[0],
             self.task.reduce_logits,
         )
+
+    def produced(self) -> tuple[str, ...]:
+        """What an evaluation gives of this task."""
+        return tuple(f"{self.name}_{metric}" for metric in self.splits.produced())
 
     def model(self) -> nn.Module:
         """The checkpoint with the head of the task.
@@ -143,12 +133,10 @@ class OneOfSeveral:
             split: of the data.
             records: where predictions are written, if at all.
         """
-        rows, examples = self.rows(split), self.examples[split]
         trainer.tasks[self.name].compute_metrics = None  # that of the validation data
-        predictions = trainer.predict(TaskRows({self.name: rows.inputs})).predictions
-        if records is not None and trainer.is_world_process_zero():
-            write_lines(records / f"predictions_{split}.jsonl", self.task.records(predictions, examples, rows))
-        return self.task.scores(predictions, examples, rows)
+        output = trainer.predict(TaskRows({self.name: self.splits.rows(split).inputs}))
+        self.splits.write(output, split, records if trainer.is_world_process_zero() else None)
+        return self.splits.scores(output, split) if split in self.splits.scored else {}
 
     def results(self, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """What `results.json` says of this task.
@@ -158,21 +146,17 @@ class OneOfSeveral:
         """
         mine = [
             {
-                "seed": run["seed"],
+                **run,
                 "variant": TOGETHER if run["variant"] == TOGETHER else ALONE,
-                **{split: own(run[split], self.name) for split in SPLITS if split in self.examples},
+                **{split: own(run[split], self.name) for split in self.splits.evaluated},
             }
             for run in runs
             if run["variant"] in (TOGETHER, alone(self.name))
         ]
-        return {
-            "runs": mine,
-            "labels": list(self.task.labels),
-            "split": self.reported,
-            "majority": self.task.majority(self.examples["train"], self.examples[self.reported]),
-            "simple_baseline": self.task.simple,
-            "summary": summary(mine, self.reported),
-        }
+        for run in mine:  # the other task's
+            for split in {*SPLITS} - {*self.splits.evaluated}:
+                run.pop(split, None)
+        return self.splits.results(mine)
 
 
 def alone(name: str) -> str:
@@ -272,7 +256,7 @@ def multitask(
     configure_logging(training_args)
     output = Path(training_args.output_dir)
     mixing, smart = tasks_args.mixing_options(), tasks_args.smart_options()
-    lengths = {name: len(member.rows("train").inputs) for name, member in members.items()}
+    lengths = {name: len(member.splits.rows("train").inputs) for name, member in members.items()}
     updates = updates_alone(training_args, lengths, mixing)
 
     def of_variant(variant: str) -> list[str]:
@@ -283,6 +267,8 @@ def multitask(
         found = {name: members[name].trained(args.seed, args.eval_strategy != "no") for name in names}
         if variant != TOGETHER:
             args.max_steps = updates[names[0]]
+            if args.metric_for_best_model not in (None, "score", *members[names[0]].produced()):
+                args.metric_for_best_model = "score"  # the other task's is not measured
         trainer = MultiTaskTrainer(
             found,
             args,
@@ -297,7 +283,7 @@ def multitask(
         kept = variant == TOGETHER and trainer.args.seed == training_args.seeds[0]
         scores = {}
         for name in of_variant(variant):
-            if split in members[name].examples:
+            if split in members[name].splits.evaluated:
                 found = members[name].score(trainer, split, output / name if kept else None)
                 scores |= {f"{name}/{metric}": value for metric, value in found.items()}
         return scores
@@ -312,11 +298,13 @@ def multitask(
                 member.task.saved(member.encoder.tokenizer).save_pretrained(partial)
 
     variants = (TOGETHER, *(alone(name) for name in members if tasks_args.baseline))
-    splits = tuple(split for split in SPLITS if any(split in member.examples for member in members.values()))
-    data = {name: digest_of(member.examples) for name, member in members.items()}
+    splits = tuple(split for split in SPLITS if any(split in one.splits.evaluated for one in members.values()))
+    data = {name: digest_of(member.splits.examples) for name, member in members.items()}
     options = signature_of(model_args, tasks_args, data=data)
     repositories = tuple(repository_of(training_args, name) for name in members)
-    runs = run_seeds(SeededJob(variants, splits, build, score, options, save, repositories), training_args)
+    produced = ("score", *(name for member in members.values() for name in member.produced()))
+    job = SeededJob(variants, splits, build, score, options, save, repositories, produced)
+    runs = run_seeds(job, training_args)
     results = {
         "tasks": {name: member.results(runs) for name, member in members.items()},
         "updates_alone": updates,
@@ -353,10 +341,11 @@ def finish(
         {"mixing": tasks_args.mixing, "max_seq_length": data_args.max_seq_length},
         family=config.model_type,
         data={
-            "name": data_args.dataset_name or ", ".join(Path(file).name for file in data_args.train_file or ()),
+            "name": data_name(data_args),
             "license": data_args.data_license or "unknown",
-            "examples": {split: len(ones) for split, ones in member.examples.items()},
+            "examples": {split: len(ones) for split, ones in member.splits.examples.items()},
         },
+        scored_data=results["split"] and data_name(data_args, results["split"]),
         language=data_args.language,
         license=model_args.license or "unknown",
         base_model=model_args.model_name_or_path,
@@ -399,11 +388,11 @@ def task_rows(task: str, results: Mapping[str, Any], shown: Sequence[str]) -> li
         [['tags', 'f1', '25.0', '50.0 ± 12.5', '-']]
     """
     rows = []
-    for metric in shown:
+    for metric in shown if "majority" in results else ():
         cells = [f"{100 * results['majority'][metric]:.1f}"]
         for variant in (TOGETHER, ALONE):
             found = results["summary"].get(variant, {}).get(metric)
-            cells.append("-" if found is None else f"{100 * found['mean']:.1f} ± {100 * found['std']:.1f}")
+            cells.append("-" if found is None else percent(found))
         rows.append([task, metric, *cells])
     return rows
 
@@ -413,8 +402,8 @@ def print_tasks(
 ) -> None:
     """Print mean and spread of each task, together with the others and alone."""
     rows = [row for name, one in members.items() for row in task_rows(name, results[name], one.task.shown)]
-    splits = ", ".join(f"{name}: {one.reported}" for name, one in members.items())
-    print(f"\n{splits}; in percent, mean and standard deviation of {seeds} seed{'s' * (seeds > 1)}")
+    splits = ", ".join(f"{name}: {one.splits.reported or 'no labels'}" for name, one in members.items())
+    print(f"\n{splits}; in percent, {by_seeds(seeds)}")
     print(text_table(["task", "score", "simple", TOGETHER, ALONE], rows))
     print(f"\nSaved to {', '.join(str(output / name) for name in members)}.")
 

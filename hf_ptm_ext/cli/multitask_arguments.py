@@ -109,6 +109,11 @@ class MultitaskArguments(SeededArguments):
     num_train_epochs: float = field(default=5.0, metadata={"help": "Passes over the mixed batches (MT-DNN: 5)."})
     learning_rate: float = field(default=5e-5, metadata={"help": "Peak learning rate of AdamW (MT-DNN: 5e-5)."})
 
+    def __post_init__(self) -> None:
+        if self.load_best_model_at_end and self.metric_for_best_model is None:
+            self.metric_for_best_model = "score"  # the mean of the tasks' main scores
+        super().__post_init__()
+
 
 GROUPS = (FinetuneModelArguments, TasksArguments, MultitaskArguments)
 Tasks = dict[str, tuple[TaskDataArguments, TaskOptions]]
@@ -154,7 +159,7 @@ def parse(arguments: list[str]) -> tuple[FinetuneModelArguments, TasksArguments,
             check(data, KnowledgeGraphArguments(), training)
         except ValueError as error:
             raise ValueError(f"Task {name}: {error}") from error
-        if data.task in ("question-answering", "extraction") and shared.smart_weight:
+        if data.task not in ("classification", "tagging") and shared.smart_weight:
             raise ValueError(
                 f"`smart_weight` must be 0 with task {name}: the smoothness term is for classification and tagging, "
                 f"got {data.task}."

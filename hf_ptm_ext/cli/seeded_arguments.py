@@ -8,6 +8,10 @@ from .job_arguments import JobArguments
 from .options import read_options
 
 AUTO = ("auto", "true")
+DROP_OVERLAP = {
+    "help": "Leave out rows that are in the training data and in another split too: of train, or of evaluation.",
+    "choices": ("train", "evaluation"),
+}
 
 
 @dataclass
@@ -32,6 +36,18 @@ class SeededArguments(JobArguments):
     resume_from_checkpoint: str | None = field(
         default=None, metadata={"help": "auto: go on with the runs of the output folder, or start if there are none."}
     )
+
+    def __post_init__(self) -> None:
+        if self.load_best_model_at_end:
+            if str(self.eval_strategy) in ("no", "IntervalStrategy.NO"):
+                raise ValueError(
+                    "`load_best_model_at_end` needs an `eval_strategy`, epoch or steps, got no: without evaluation "
+                    "there is no best model."
+                )
+            if self.save_strategy == type(self).__dataclass_fields__["save_strategy"].default:
+                # A checkpoint for each evaluation, which upstream asks for.
+                self.save_strategy, self.save_steps = self.eval_strategy, self.eval_steps or self.logging_steps
+        super().__post_init__()
 
 
 def parse_groups(arguments: list[str], groups: Sequence[type], command: str, description: str = "") -> tuple[Any, ...]:

@@ -42,14 +42,15 @@ class SeededJob:
 
     Args:
         variants: the first is the one that is kept, the others are baselines.
-        splits: evaluated after training; the last one is reported.
+        splits: predicted after training, and scored if they have labels.
         build: from a variant and the arguments of a run to a Trainer and what is saved beside its model (a tokenizer
             or processor). The random state is set before.
-        score: from a trained Trainer, its variant and a split to scores.
+        score: from a trained Trainer, its variant and a split to scores, none for a split without labels.
         options: everything that decides what the runs do, the Trainer's arguments aside (see `signature_of`).
         save: from the output folder, the first run's Trainer and what `build` gave to saved files (default:
             `save_model`).
         repositories: that are pushed to (default: the arguments' own).
+        produced: scores that an evaluation in mid-training gives, one of which may choose the best checkpoint.
     """
 
     variants: tuple[str, ...]
@@ -59,6 +60,7 @@ class SeededJob:
     options: Mapping[str, Any]
     save: Callable[[Path, Any, Any], None] | None = None
     repositories: tuple[str, ...] = ()
+    produced: tuple[str, ...] = ("loss",)
 
 
 def run_seeds(job: SeededJob, args: SeededArguments) -> list[dict[str, Any]]:
@@ -72,8 +74,10 @@ def run_seeds(job: SeededJob, args: SeededArguments) -> list[dict[str, Any]]:
         One entry a run: `seed`, `variant`, and the scores of each split.
 
     Raises:
-        ValueError: the output folder holds other files, or runs of another job.
+        ValueError: the output folder holds other files, or runs of another job, or the best checkpoint would be
+            chosen by a score that there is not.
     """
+    check_best(args, job.produced)
     folder = Path(args.output_dir) / RUNS
     _ = args.device  # joins the other processes
     if is_first_process():
@@ -93,7 +97,7 @@ def run_seeds(job: SeededJob, args: SeededArguments) -> list[dict[str, Any]]:
                 runs.append(read_json(record))
                 continue
             trainer, processor = _train(job, variant, args, seed, folder / f"seed{seed}_{place}")
-            run = {"seed": seed, "variant": variant}
+            run = {"seed": seed, "variant": variant, **trained(trainer)}
             run |= {split: job.score(trainer, variant, split) for split in job.splits}
             logger.info("seed %d, %s: %s", seed, variant, run[job.splits[-1]])
             if number == 0 and place == 0:
@@ -118,6 +122,39 @@ def _train(job: SeededJob, variant: str, args: SeededArguments, seed: int, folde
     checkpoint = last_complete_checkpoint(folder)
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     return trainer, processor
+
+
+def trained(trainer: Any) -> dict[str, Any]:
+    """How long a run was trained, and which checkpoint was taken: what happened, not what was asked for."""
+    state = trainer.state
+    found: dict[str, Any] = {"epochs": round(state.epoch or 0.0, 4), "updates": state.global_step}
+    if trainer.args.load_best_model_at_end:
+        if state.best_model_checkpoint is None:
+            logger.warning("No evaluation came with a checkpoint, so the weights are the last ones, not the best.")
+        else:
+            found["best_update"] = int(str(state.best_model_checkpoint).rpartition("-")[2])
+    return found
+
+
+def check_best(args: SeededArguments, produced: Sequence[str]) -> None:
+    """Refuse to choose the best checkpoint by a score that no evaluation gives.
+
+    Args:
+        args: of the job; a default is chosen.
+        produced: scores of an evaluation.
+
+    Raises:
+        ValueError: `metric_for_best_model` is none of them.
+    """
+    if not args.load_best_model_at_end and args.metric_for_best_model is None:
+        return
+    name = (args.metric_for_best_model or produced[0]).removeprefix("eval_")
+    if name not in produced:
+        raise ValueError(
+            f"`metric_for_best_model` must be one of {', '.join(produced)}, which an evaluation of this job gives, "
+            f"got {args.metric_for_best_model!r}."
+        )
+    args.metric_for_best_model = name
 
 
 def prepare_folder(output: Path, args: SeededArguments, signature: Mapping[str, Any]) -> None:
@@ -174,6 +211,9 @@ def summary(runs: Sequence[dict[str, Any]], split: str) -> dict[str, dict[str, d
         runs: entries with `variant` and the scores under `split`.
         split: which scores.
 
+    Returns:
+        Variant -> score -> `mean`, and `std` if there are several seeds.
+
     Example:
         >>> runs = [{"variant": "a", "test": {"f1": 0.5}}, {"variant": "a", "test": {"f1": 0.7}}]
         >>> {name: round(value, 3) for name, value in summary(runs, "test")["a"]["f1"].items()}
@@ -185,7 +225,7 @@ def summary(runs: Sequence[dict[str, Any]], split: str) -> dict[str, dict[str, d
         result[variant] = {
             name: {
                 "mean": mean(one[name] for one in scores),
-                "std": stdev(one[name] for one in scores) if len(scores) > 1 else 0.0,
+                **({"std": stdev(one[name] for one in scores)} if len(scores) > 1 else {}),
             }
             for name in scores[0]
         }
@@ -203,12 +243,27 @@ def result_rows(results: Mapping[str, Any], shown: Sequence[str]) -> list[list[s
         [results.get("simple_baseline", "majority"), *(f"{100 * results['majority'][name]:.1f}" for name in shown)]
     ]
     for variant, scores in results["summary"].items():
-        cells = [f"{100 * scores[name]['mean']:.1f} ± {100 * scores[name]['std']:.1f}" for name in shown]
-        rows.append([variant, *cells])
+        rows.append([variant, *(percent(scores[name]) for name in shown)])
     return rows
 
 
-def evidence(results: Mapping[str, Any], shown: Sequence[str], seeds: int, introduction: str) -> str:
+def percent(score: Mapping[str, float], factor: int = 100, digits: int = 1) -> str:
+    """A mean, and its spread if there are several seeds.
+
+    Example:
+        >>> percent({"mean": 0.5, "std": 0.125}), percent({"mean": 0.5})
+        ('50.0 ± 12.5', '50.0')
+    """
+    spread = f" ± {factor * score['std']:.{digits}f}" if "std" in score else ""
+    return f"{factor * score['mean']:.{digits}f}{spread}"
+
+
+def by_seeds(seeds: int) -> str:
+    """What a table of scores shows."""
+    return f"mean and standard deviation of {seeds} seeds" if seeds > 1 else "of one seed"
+
+
+def evidence(results: Mapping[str, Any], shown: Sequence[str], seeds: int, introduction: str, scored: str) -> str:
     """What a card says about this very model: the task, and the evidence by seeds.
 
     Args:
@@ -216,14 +271,17 @@ def evidence(results: Mapping[str, Any], shown: Sequence[str], seeds: int, intro
         shown: which scores.
         seeds: how many.
         introduction: a sentence on what it was fine-tuned for.
+        scored: the data that were scored.
     """
+    first = f"{introduction} The weights are those of the first seed."
+    if results["split"] is None:
+        return f"{first} The data that it was given for evaluation have no labels, so nothing was scored."
     lines = [
-        f"{introduction} The weights are those of the first seed.",
+        first,
         "",
         "## Evidence",
         "",
-        f"Mean and standard deviation of {seeds} seed{'s' * (seeds > 1)}, in percent; the same weights, data and "
-        "seeds in each row.",
+        f"On {scored}, in percent, {by_seeds(seeds)}; the same weights to begin with and the same data in each row.",
         "",
         f"| | {' | '.join(shown)} |",
         f"| --- | {' | '.join('---' for _ in shown)} |",
@@ -240,6 +298,8 @@ def write_results(
     introduction: str,
     training: Mapping[str, Any] | None = None,
     *,
+    data: Mapping[str, Any],
+    scored_data: str | None = None,
     writer: Callable[..., Any] = write_model_card,
     family: str | None = None,
     **card: Any,
@@ -248,11 +308,13 @@ def write_results(
 
     Args:
         output: the folder with the model.
-        results: `runs`, `summary`, `majority` and whatever else belongs to the evidence.
+        results: see `Splits.results`.
         shown: which scores the card shows.
         args: how it was trained.
         introduction: a sentence on the task.
         training: further options for the card.
+        data: what it was trained on, for the card.
+        scored_data: name of the data that were scored.
         writer: what writes the card (default `write_model_card`).
         family: `model_type` of the model (default: the one in the folder).
         card: further fields of the writer.
@@ -260,24 +322,38 @@ def write_results(
     if args.process_index != 0:
         return
     write_json(output / RESULTS, results)
-    means = {variant: {name: scores[name]["mean"] for name in shown} for variant, scores in results["summary"].items()}
-    first = next(iter(means))
-    others = {f"{name} ({variant})": value for variant in list(means)[1:] for name, value in means[variant].items()}
+    trained, split = results["trained"][0], results["split"]
+    metrics = {name: results["runs"][0][split][name] for name in shown} if split else {}
+    others = {
+        f"{name} ({variant})": scores[name]["mean"]
+        for variant, scores in list(results["summary"].items())[1:]
+        for name in shown
+        if split
+    }
+    scored = f"the {split} data" + (f" ({scored_data})" if scored_data else "")
+    notes = results.get("data", {})
+    found = {
+        f"{name} rows that are in the training data": f"{note['rows']} of {note['of']}"
+        + (f", left out of {note['left_out_of']}" if "left_out_of" in note else "")
+        for name, note in notes.get("in_training_data", {}).items()
+    }
     writer(
         output,
         family=family or AutoConfig.from_pretrained(output).model_type,
-        metrics=means[first],
-        baselines={name: results["majority"][name] for name in shown} | others,
+        metrics=metrics,
+        baselines={name: results["majority"][name] for name in shown} | others if split else {},
+        scored=(scored_data or "", split) if split else None,
+        data={**data, **found},
         training={
             "seeds": args.seeds,
-            "epochs": args.num_train_epochs,
+            **{name: value for name, value in trained.items() if name not in ("seed", "variant")},
             "rows per update": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
             "learning rate": args.learning_rate,
             **(training or {}),
         },
         title=output.name,
         repo_id=args.hub_model_id or f"your-name/{output.name}",
-        description=evidence(results, shown, len(args.seeds), introduction),
+        description=evidence(results, shown, len(args.seeds), introduction, scored),
         **card,
     )
 
@@ -297,21 +373,21 @@ def push_results(output: Path, args: SeededArguments) -> None:
         push_folder(output, args, "Fine-tuned by seeds with hf-ptm-ext", ["_*", "*/_*"])
 
 
-def print_results(
-    results: Mapping[str, Any], shown: Sequence[str], split: str, output: Path, hint: str | None = None
-) -> None:
+def print_results(results: Mapping[str, Any], shown: Sequence[str], output: Path, hint: str | None = None) -> None:
     """Print mean and spread of each variant beside the majority class.
 
     Args:
-        results: `runs`, `summary` and `majority`.
+        results: `runs`, `split`, `summary` and `majority`.
         shown: which scores.
-        split: their split.
         output: the folder.
         hint: what to do next (default: verify the folder).
     """
-    seeds = len({run["seed"] for run in results["runs"]})
-    print(f"\n{split}, in percent, mean and standard deviation of {seeds} seed{'s' * (seeds > 1)}")
-    print(text_table(["", *shown], result_rows(results, shown)))
+    if results["split"] is None:
+        print(f"\nNothing was scored: the data have no labels. The predictions are in {output}.")
+    else:
+        seeds = len({run["seed"] for run in results["runs"]})
+        print(f"\n{results['split']}, in percent, {by_seeds(seeds)}")
+        print(text_table(["", *shown], result_rows(results, shown)))
     print(f"\n{hint or f'Saved to {output}. Check that it loads anywhere: hf-ptm-ext verify {output}'}")
 
 

@@ -18,7 +18,7 @@ from ..data import expand_files
 from ..files import read_json
 from ..trainers import PushFailed
 from .runs import has_work, is_first_process, own_folder, write_json, write_whole
-from .seeded_runs import RESULTS
+from .seeded_runs import RESULTS, percent
 from .signature import shown_changes
 from .stages_arguments import ALONE, MULTITASK, PRETRAIN, Stage, StagesArguments, parse
 
@@ -180,12 +180,12 @@ def _with_prefix(metrics: dict[str, float], prefix: str) -> dict[str, dict[str, 
 
 def _seeded(results: dict[str, Any]) -> Scores:
     """The simple guess and each variant of a job by seeds; costs are no scores."""
-    guess = results["majority"]
+    guess = results.get("majority", {})  # none without labels
     rows = {
         variant: {name: score for name, score in scores.items() if name in guess}
         for variant, scores in results["summary"].items()
     }
-    return {results["simple_baseline"]: {name: {"mean": value} for name, value in guess.items()}, **rows}
+    return {results.get("simple_baseline", "simple"): {name: {"mean": value} for name, value in guess.items()}, **rows}
 
 
 def report_of(stages: Sequence[Stage], output: Path) -> dict[str, Any]:
@@ -235,7 +235,7 @@ def report_text(report: dict[str, Any]) -> str:
         >>> print(report_text({"stages": [stage]}))
         # Stages
         <BLANKLINE>
-        Scores of fine-tuning in percent, mean and standard deviation over seeds.
+        Scores of fine-tuning in percent, mean and, of several seeds, standard deviation.
         <BLANKLINE>
         ## target
         <BLANKLINE>
@@ -246,7 +246,7 @@ def report_text(report: dict[str, Any]) -> str:
         | fine-tuned | 50.0 ± 12.5 |
         <BLANKLINE>
     """
-    lines = ["# Stages", "", "Scores of fine-tuning in percent, mean and standard deviation over seeds.", ""]
+    lines = ["# Stages", "", "Scores of fine-tuning in percent, mean and, of several seeds, standard deviation.", ""]
     for stage in report["stages"]:
         recipe = f", recipe {stage['recipe']}" if stage["recipe"] else ""
         origin = f" from {', '.join(stage['from'])}" if stage["from"] else " from nothing"
@@ -267,25 +267,21 @@ def report_text(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _table(scores: Scores, percent: bool) -> list[str]:
+def _table(scores: Scores, in_percent: bool) -> list[str]:
     """A Markdown table, one row a variant."""
     names = list(dict.fromkeys(name for found in scores.values() for name in found))
     return [
         f"| | {' | '.join(names)} |",
         f"| --- | {' | '.join('---' for _ in names)} |",
         *(
-            f"| {label} | {' | '.join(_cell(found.get(name), percent) for name in names)} |"
+            f"| {label} | {' | '.join(_cell(found.get(name), in_percent) for name in names)} |"
             for label, found in scores.items()
         ),
     ]
 
 
-def _cell(score: dict[str, float] | None, percent: bool) -> str:
-    if score is None:
-        return "-"
-    factor, digits = (100, 1) if percent else (1, 4)
-    spread = f" ± {factor * score['std']:.{digits}f}" if "std" in score else ""
-    return f"{factor * score['mean']:.{digits}f}{spread}"
+def _cell(score: dict[str, float] | None, in_percent: bool) -> str:
+    return "-" if score is None else percent(score) if in_percent else percent(score, 1, 4)
 
 
 __all__ = ["run", "run_stages"]

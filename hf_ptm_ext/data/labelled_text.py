@@ -202,7 +202,7 @@ def _label(
             return None
         raise ValueError(
             f"{where}: column {column!r} {f'has no label ({label})' if label else 'is empty'}. Take another split, "
-            "give every row a label, or take the row out."
+            f"give every row a label{' (a class of that number: a name)' * bool(label)}, or take the row out."
         )
     if names is not None and isinstance(value, int):
         if not 0 <= value < len(names):

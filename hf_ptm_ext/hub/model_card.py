@@ -59,13 +59,16 @@ def write_model_card(
     template: str | None = None,
     library_name: str = "transformers",
     values: Mapping[str, Any] | None = None,
+    scored: tuple[str, str] | None = None,
+    before: str = "before training",
 ) -> Path:
     """Write `README.md` into a checkpoint's folder.
 
     Args:
         folder: the checkpoint's folder; its `.py` files are listed in the card.
         family: `model_type`, a tag of the card.
-        metrics: results on held-out text; a leading `eval_` is dropped. They also become the card's model-index.
+        metrics: these very weights' results on held-out data; a leading `eval_` is dropped. They also become the
+            card's model-index.
         baselines: what to compare with. One named like a metric stands beside it, any other in a row of its own.
         training: hyper-parameters, in the order in which they are shown.
         data: what was trained on: `name` and `license`, and `hub_id` if it is a dataset of the Hub; further entries
@@ -87,6 +90,8 @@ def write_model_card(
         template: which template of model_cards/ to fill (default: the family's; the general one if there is none).
         library_name: what loads the folder, `"transformers"` (default) or `"peft"`.
         values: further values that the template shows.
+        scored: name (`""` for that of the training data) and split of what was scored (default: held-out text).
+        before: what the column of `initial_metrics` is called, such as that of a model whose head was new.
 
     Returns:
         The file that was written.
@@ -127,9 +132,9 @@ def write_model_card(
         datasets=[data["hub_id"]] if data.get("hub_id") else None,
         tags=_unique([*(["custom_code"] if code_files else []), family, "hf-ptm-ext", *tags]),
         model_name=title,
-        eval_results=_eval_results(metrics, data, pipeline_tag),
+        eval_results=_eval_results(metrics, data, pipeline_tag, scored),
     )
-    results_header, results = _results(metrics, baselines, initial_metrics)
+    results_header, results = _results(metrics, baselines, initial_metrics, before)
     card = ModelCard.from_template(
         card_data,
         template_str=_template(family if template is None else template),
@@ -142,6 +147,7 @@ def write_model_card(
         code_files=code_files,
         results_header=results_header,
         results=results,
+        scored="held-out text" if scored is None else f"{scored[0] or data['name']}, {scored[1]}",
         figure=figure if figure and (folder / figure).is_file() else None,
         data=[(name, _cell(value)) for name, value in data.items()],
         training=[(name, _cell(value)) for name, value in training.items()],
@@ -378,7 +384,9 @@ def is_hub_id(name: str | None) -> bool:
     return name is not None and not os.path.exists(name) and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) is not None
 
 
-def _eval_results(metrics: Mapping[str, float], data: Mapping[str, Any], pipeline_tag: str) -> list[Any] | None:
+def _eval_results(
+    metrics: Mapping[str, float], data: Mapping[str, Any], pipeline_tag: str, scored: tuple[str, str] | None
+) -> list[Any] | None:
     from huggingface_hub import EvalResult
 
     finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
@@ -387,8 +395,8 @@ def _eval_results(metrics: Mapping[str, float], data: Mapping[str, Any], pipelin
             task_type=pipeline_tag,
             task_name=TASK_NAMES.get(pipeline_tag),
             dataset_type=str(data.get("hub_id") or "text"),
-            dataset_name=str(data["name"]),
-            dataset_split="held-out",
+            dataset_name=str((scored and scored[0]) or data["name"]),
+            dataset_split=scored[1] if scored else "held-out",
             metric_type=name,
             metric_name=name.replace("_", " "),
             metric_value=value,
@@ -399,12 +407,15 @@ def _eval_results(metrics: Mapping[str, float], data: Mapping[str, Any], pipelin
 
 
 def _results(
-    metrics: Mapping[str, float], baselines: Mapping[str, float], initial: Mapping[str, float] | None
+    metrics: Mapping[str, float],
+    baselines: Mapping[str, float],
+    initial: Mapping[str, float] | None,
+    before: str,
 ) -> tuple[list[str], list[list[str]]]:
     """Header and rows of the table of results; columns without any value are left out."""
     initial = {name.removeprefix("eval_"): value for name, value in (initial or {}).items()}
     baselines = {name.removeprefix("eval_"): value for name, value in baselines.items()}
-    columns = {"before training": initial, "value": metrics, "baseline": baselines}
+    columns = {before: initial, "value": metrics, "baseline": baselines}
     columns = {name: values for name, values in columns.items() if values}
     names = _unique([*metrics, *initial, *baselines])
     rows = [[name, *(_cell(values.get(name, "")) for values in columns.values())] for name in names]

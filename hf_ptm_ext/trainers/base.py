@@ -5,6 +5,7 @@ without secrets and a clear end where a training cannot go on in the modules bes
 """
 
 import inspect
+import math
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -53,6 +54,7 @@ class PtmTrainer(GuardedUpdates, HubPushes, ExactResume, CompleteCheckpoints):
         self._term_sums: dict[str, torch.Tensor] = {}
         self._updates_since_log = 0
         self._means_before: tuple[dict[str, torch.Tensor], int] = ({}, 0)
+        self._evaluated_rows = torch.zeros(2)  # with a label, all
 
     @property
     def saved_model(self) -> nn.Module:
@@ -77,6 +79,23 @@ class PtmTrainer(GuardedUpdates, HubPushes, ExactResume, CompleteCheckpoints):
         if eval_dataset is None or not hasattr(eval_dataset, "__len__") or self.args.world_size > 1:
             return None  # of several processes each is dealt its share in order
         return SequentialSampler(eval_dataset)
+
+    def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> Any:
+        """As upstream; rows without a label (-100) have no part in the mean of the loss."""
+        self._evaluated_rows = torch.zeros(2, device=self.args.device)
+        output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
+        labelled, rows = self.accelerator.reduce(self._evaluated_rows, reduction="sum").tolist()
+        if labelled < rows and f"{metric_key_prefix}_loss" in output.metrics:
+            output.metrics[f"{metric_key_prefix}_loss"] *= rows / labelled if labelled else math.nan
+        return output
+
+    def _share_of_labelled(self, loss: torch.Tensor, labels: Any) -> torch.Tensor:
+        """A batch's loss, a mean over its labelled rows, as its part of a mean over all rows."""
+        if loss is None or not torch.is_tensor(labels) or labels.dim() != 1 or labels.is_floating_point():
+            return loss
+        labelled = (labels != -100).sum()
+        self._evaluated_rows += torch.stack([labelled, torch.tensor(len(labels), device=labels.device)])
+        return torch.where(labelled > 0, loss * labelled / len(labels), torch.zeros_like(loss))
 
     # ---- exact means over an update ----
 
@@ -121,6 +140,8 @@ class PtmTrainer(GuardedUpdates, HubPushes, ExactResume, CompleteCheckpoints):
             loss = loss / self.args.n_gpu
         if model.training and isinstance(outputs, dict):
             self._remember_terms(outputs, num_items_in_batch)
+        elif not model.training:
+            loss = self._share_of_labelled(loss, inputs.get("labels"))
         return (loss, outputs) if return_outputs else loss
 
     # ---- loss terms in the log ----

@@ -1,0 +1,240 @@
+"""The splits of a job by seeds: what is scored and what only predicted, and what is wrong with it, before training.
+
+A test set without labels is predicted and not scored. A class that training does not know is said with its rows, which
+count as wrong. Evaluation rows that stand in the training data are counted, and left out if asked.
+"""
+
+import logging
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .seeded_runs import summary, write_lines
+
+logger = logging.getLogger(__name__)
+
+TRAIN, VALIDATION, TEST = "train", "validation", "test"
+EVALUATION = "evaluation"
+DROPS = (TRAIN, EVALUATION)
+NAMED = 8  # classes that a message names
+
+
+def normalised(text: str) -> str:
+    """A text as rows are compared: Unicode's NFKC, without case, one blank for white space.
+
+    Example:
+        >>> normalised("Ｇood\\u3000 Book\\n")
+        'good book'
+    """
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def overlaps(train: Iterable[str], others: Sequence[str]) -> list[bool]:
+    """Whether each text stands in the training data too, both normalised."""
+    known = {normalised(text) for text in train}
+    return [normalised(text) in known for text in others]
+
+
+def warn_of_overlap(split: str, common: int, rows: int, advice: str = "") -> None:
+    """Say how many rows of a split stand in the training data."""
+    if common:
+        logger.warning(
+            "%d of %d %s rows are in the training data too, so their scores say little.%s", common, rows, split, advice
+        )
+
+
+class Splits:
+    """The examples of a job and the rows that are made of them.
+
+    Args:
+        task: see `finetune_tasks`.
+        examples: split -> examples.
+        encode: from examples (and a variant) to rows.
+        drop: whether rows that are in the training data and in another split are left out of "train" or of
+            "evaluation" (default: of neither).
+
+    Raises:
+        ValueError: a split cannot be scored; the message says why.
+    """
+
+    def __init__(
+        self,
+        task: Any,
+        examples: Mapping[str, Sequence[Any]],
+        encode: Callable[..., Any],
+        drop: str | None = None,
+    ):
+        self.task, self._encode = task, encode
+        self.notes: dict[str, Any] = {}
+        self.examples = {split: list(found) for split, found in examples.items()}
+        self.evaluated = tuple(split for split in (VALIDATION, TEST) if split in examples)
+        self._count_overlap(drop)
+        self.scored = tuple(split for split in self.evaluated if self._has_labels(split))
+        for split in self.scored:
+            self._count_unseen(split)
+        self._rows: dict[tuple[str, ...], Any] = {}
+
+    @property
+    def reported(self) -> str | None:
+        """The split whose scores are reported: the last one that has labels."""
+        return self.scored[-1] if self.scored else None
+
+    def _has_labels(self, split: str) -> bool:
+        found = self.examples[split]
+        without = [number for number, one in enumerate(found) if self.task.classes_of(one) is None]
+        if getattr(self.task, "are_hidden", lambda _: False)(found):
+            without = list(range(len(found)))
+        if not without:
+            return True
+        if len(without) < len(found):
+            raise ValueError(
+                f"`{split}_file` or `{split}_split`: {len(without)} of {len(found)} rows have no label, the first of "
+                f"which is row {without[0]} (counted from 0). Label them, or take them out."
+            )
+        if split == VALIDATION:
+            raise ValueError(
+                "`validation_file` or `validation_split` has no labels, so it measures nothing. Give data without "
+                "labels as `test_file` or `test_split`: they are predicted and not scored."
+            )
+        logger.warning("The %d %s rows have no labels: they are predicted and not scored.", len(without), split)
+        self.notes.setdefault("without_labels", {})[split] = len(without)
+        return False
+
+    def _count_unseen(self, split: str) -> None:
+        known, outside = set(self.task.labels), getattr(self.task, "outside", None)
+        if not known:
+            return
+        each = [self.task.classes_of(one) for one in self.examples[split]]
+        unseen = Counter(name for names in each for name in set(names) - known)
+        if not unseen:
+            return
+        rows = sum(bool(set(names) - known) for names in each)
+        names = ", ".join(f"{name} ({count})" for name, count in unseen.most_common(NAMED))
+        names += ", ..." * (len(unseen) > NAMED)
+        if not any((set(names_of) & known) - {outside} for names_of in each):
+            raise ValueError(
+                f"`{split}_file` or `{split}_split` has none of the training data's classes "
+                f"({', '.join(self.task.labels[:NAMED])}), but {names}. Check the column of labels, or give data of "
+                "the same task."
+            )
+        logger.warning(
+            "%d of %d %s rows have classes that the training data lack: %s. They count as wrong, and the loss is that "
+            "of the others.",
+            rows,
+            len(each),
+            split,
+            names,
+        )
+        self.notes.setdefault("unseen_classes", {})[split] = {"rows": rows, **unseen}
+
+    def _count_overlap(self, drop: str | None) -> None:
+        texts = {split: [self.task.text_of(one) for one in found] for split, found in self.examples.items()}
+        for split in self.evaluated:
+            there = overlaps(texts[TRAIN], texts[split])
+            if not any(there):
+                continue
+            note = {"rows": sum(there), "of": len(there)}
+            self.notes.setdefault("in_training_data", {})[split] = note
+            advice = " `--drop_overlap evaluation` (or train) leaves them out." if drop is None else ""
+            warn_of_overlap(split, sum(there), len(there), advice)
+            if drop is None:
+                continue
+            left, out = (TRAIN, split)[drop == EVALUATION], there
+            if drop == TRAIN:
+                out = overlaps(texts[split], texts[TRAIN])
+                texts[TRAIN] = [text for text, gone in zip(texts[TRAIN], out, strict=True) if not gone]
+            self.examples[left] = [one for one, gone in zip(self.examples[left], out, strict=True) if not gone]
+            note["left_out_of"], note["left_out"] = left, sum(out)
+            logger.warning("%d %s rows are left out.", sum(out), left)
+            if not self.examples[left]:
+                raise ValueError(f"`drop_overlap` = {drop} leaves no {left} row: all are in both.")
+
+    # ---- rows and Trainers ----
+
+    def rows(self, split: str, *variant: str) -> Any:
+        """The examples of a split as model inputs, made once."""
+        if (split, *variant) not in self._rows:
+            self._rows[split, *variant] = self._encode(self.examples[split], *variant)
+        return self._rows[split, *variant]
+
+    def scores(self, output: Any, split: str, *variant: str) -> dict[str, float]:
+        """Scores of what a Trainer has predicted."""
+        if hasattr(self.task, "scores_of_labels"):  # drawn by the collator
+            return self.task.scores_of_labels(output.predictions, output.label_ids)
+        return self.task.scores(output.predictions, self.examples[split], self.rows(split, *variant))
+
+    def produced(self) -> tuple[str, ...]:
+        """What an evaluation of the validation data gives."""
+        found = (
+            self.task.majority(self.examples[TRAIN], self.examples[VALIDATION]) if VALIDATION in self.scored else ()
+        )
+        return ("loss", *found)
+
+    def trainer_options(self, args: Any, tokenizer: Any, *variant: str) -> dict[str, Any]:
+        """What every Trainer of a job is given.
+
+        Args:
+            args: of the run.
+            tokenizer: pads.
+            variant: whose rows.
+        """
+        args.label_names = ["labels"]  # upstream takes the heads' own names, which differ
+        validation = self.rows(VALIDATION, *variant).inputs if args.eval_strategy != "no" else None
+        return {
+            "args": args,
+            "train_dataset": self.rows(TRAIN, *variant).inputs,
+            "eval_dataset": validation,
+            "data_collator": self.task.collator(tokenizer),
+            "processing_class": tokenizer,
+            "compute_metrics": validation and (lambda output: self.scores(output, VALIDATION, *variant)),
+            "preprocess_logits_for_metrics": self.task.reduce_logits,
+        }
+
+    def score(self, trainer: Any, split: str, folder: Path | None, *variant: str) -> dict[str, float]:
+        """Predict a split, and score it if it has labels.
+
+        Args:
+            trainer: trained.
+            split: of the data.
+            folder: where predictions are written, if at all.
+            variant: whose rows.
+        """
+        trainer.compute_metrics = None  # that of the validation data
+        output = trainer.predict(self.rows(split, *variant).inputs)
+        self.write(output, split, folder if trainer.is_world_process_zero() else None, *variant)
+        return self.scores(output, split, *variant) if split in self.scored else {}
+
+    def write(self, output: Any, split: str, folder: Path | None, *variant: str) -> None:
+        """Write what was predicted of each row, with the data set's own id or the row's number from 0."""
+        if folder is None:
+            return
+        examples = self.examples[split]
+        records = self.task.records(output.predictions, examples, self.rows(split, *variant))
+        named = [getattr(one, "id", None) if getattr(one, "named", True) else None for one in examples]
+        write_lines(
+            folder / f"predictions_{split}.jsonl",
+            [
+                {"id": number if name is None else name, **record}
+                for number, (name, record) in enumerate(zip(named, records, strict=False))
+            ],
+        )
+
+    def results(self, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """What `results.json` says: runs and how long they trained, classes, the simple guess, means, the data."""
+        kept = ("seed", "variant", *self.evaluated)
+        found: dict[str, Any] = {
+            "runs": [{name: run[name] for name in kept} for run in runs],
+            "trained": [{name: value for name, value in run.items() if name not in self.evaluated} for run in runs],
+            "labels": list(self.task.labels),
+            "split": self.reported,
+        }
+        found |= {"data": self.notes} if self.notes else {}
+        if self.reported is not None:
+            found["majority"] = self.task.majority(self.examples[TRAIN], self.examples[self.reported])
+            found["simple_baseline"] = self.task.simple
+        return {**found, "summary": summary(runs, self.reported or self.evaluated[-1])}  # costs are there anyway
+
+
+__all__ = ["DROPS", "Splits", "normalised", "overlaps", "warn_of_overlap"]
