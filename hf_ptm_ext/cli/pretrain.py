@@ -261,7 +261,7 @@ def baselines(rows: Rows, trainer: PreTrainingTrainer, label_term: str) -> dict[
     for batch in trainer.get_eval_dataloader():
         for term, column in ((label_term, "labels"), ("sbo", "span_labels")):
             if column in batch:
-                values = batch[column].numpy()
+                values = batch[column].cpu().numpy()
                 targets.setdefault(term, []).append(values[values != -100])
     metrics = {}
     for term, parts in targets.items():
