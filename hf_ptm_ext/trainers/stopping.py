@@ -193,8 +193,8 @@ class GuardedUpdates(Trainer):
         """
         if self.is_fsdp_enabled and self.optimizer is None:
             raise ValueError(
-                "`evaluate` and `predict` must come after `train` under `fsdp`: the model is sharded together with its "
-                "optimizer when training begins. Evaluate the checkpoint without `fsdp` for the scores before it."
+                "`evaluate` and `predict` must come after `train` under `fsdp`: the model is sharded together with "
+                "its optimizer when training begins. Evaluate the checkpoint without `fsdp` for the scores before it."
             )
         with self._told_workers():
             return super().evaluation_loop(dataloader, *args, **kwargs)
