@@ -1,5 +1,7 @@
 """Checks of the loss: gradients, checkpointing, labels-only logits, denominators, problem types."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -17,6 +19,36 @@ class TrainingChecks(FamilyCase):
         # choices or keys.
         allowed = {"qa_outputs.bias", "classifier.bias"} if loss_head.kind in ("span", "choice") else set()
         assert [name for name in without if name not in allowed and not name.endswith("self.key.bias")] == []
+
+    def test_heads_without_labels_take_part_with_weight_zero(self, vocabulary_head: Head) -> None:
+        """Whichever label column a batch has: distributed training waits for every gradient."""
+        batch = self.labelled(vocabulary_head)
+        columns = [name for name in self.labels(vocabulary_head, batch) if "label" in name]
+        for column in columns:
+            model = self.model(vocabulary_head).train()
+            alone = {name: value for name, value in batch.items() if name == column or name not in columns}
+            output = model(**alone)
+            with torch.no_grad():
+                assert model(**alone).loss == output.loss
+            output.loss.backward()
+            without = [name for name, value in trained(model).items() if value.grad is None]
+            assert without == [], f"{column} alone"
+
+    def test_terms_that_a_loss_of_the_labels_leaves_out_are_named(
+        self, vocabulary_head: Head, warnings_of_transformers: Any
+    ) -> None:
+        """The Trainer takes `labels` out for label smoothing and own losses."""
+        batch = self.labelled(vocabulary_head)
+        model = self.model(vocabulary_head)
+        model(**batch)
+        whole = model.train()(**batch)
+        del batch["labels"]
+        model.eval()(**batch)
+        assert "no `labels`" not in warnings_of_transformers.text
+        model.train()(**batch)
+        for name in whole:
+            if name.endswith("_loss") and name != "mlm_loss":
+                assert f"`{name}`" in warnings_of_transformers.text
 
     def test_one_step_lowers_the_loss(self, loss_head: Head) -> None:
         model, batch = self.model(loss_head).train(), self.labelled(loss_head)

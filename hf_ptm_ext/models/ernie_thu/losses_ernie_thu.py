@@ -19,6 +19,7 @@ from .heads_ernie_thu import (
     mean_over_targets,
     select_labelled,
     share_of_update,
+    sum_of_terms,
     summed_cross_entropy,
     target_sums,
     values_can_be_read,
@@ -208,11 +209,15 @@ def pretraining_losses(
         )
         losses["entity_loss"] = mean("entity_labels", entity_sum, flat)
 
+    idle = {
+        "mlm_loss": lambda: model.cls.predictions(states[:0]),
+        "nsp_loss": lambda: logits["seq_relationship_logits"][:0],
+        "entity_loss": lambda: model.cls.predictions_ent(
+            states[:0], states.new_zeros(1, model.config.entity_hidden_size)
+        ),
+    }
     weights = {"entity_loss": model.config.entity_loss_weight}
-    terms = [
-        weights.get(name, 1.0) * term for name, term in losses.items() if term is not None and weights.get(name, 1.0)
-    ]
-    return {"loss": sum(terms[1:], terms[0]) if terms else None, **losses}
+    return {"loss": sum_of_terms(model, losses, idle, weights), **losses}
 
 
 def pretraining_sums(

@@ -20,6 +20,7 @@ from .heads_kbert import (
     mean_over_targets,
     select_labelled,
     share_of_update,
+    sum_of_terms,
     summed_cross_entropy,
     target_sums,
     vocabulary_loss_sum,
@@ -146,8 +147,12 @@ def pretraining_losses(
         nsp_loss = mean_over_targets(nsp_sum, flat, count)
         if share is not None and count is None:
             nsp_loss = nsp_loss * share
-    terms = [term for term in (mlm_loss, nsp_loss) if term is not None]
-    return {"loss": sum(terms[1:], terms[0]) if terms else None, "mlm_loss": mlm_loss, "nsp_loss": nsp_loss}
+    terms = {"mlm_loss": mlm_loss, "nsp_loss": nsp_loss}
+    idle = {
+        "mlm_loss": lambda: model.cls.predictions(states[:0]),
+        "nsp_loss": lambda: logits["seq_relationship_logits"][:0],
+    }
+    return {"loss": sum_of_terms(model, terms, idle), **terms}
 
 
 def pretraining_sums(

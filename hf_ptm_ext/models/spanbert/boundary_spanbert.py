@@ -88,6 +88,11 @@ class SpanBertBoundaryHead(nn.Module):
         slots = torch.arange(shape[0] * shape[1] * shape[2], device=hidden_states.device)
         return self(self.features(hidden_states, span_boundaries, slots)).reshape(*shape, -1)
 
+    def of_no_pairs(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """`(0, vocab_size)`: the head run on nothing."""
+        slots = torch.zeros(0, dtype=torch.long, device=hidden_states.device)
+        return self(self.features(hidden_states, slots.new_zeros(hidden_states.shape[0], 1, 2), slots))
+
     def labelled(
         self,
         hidden_states: torch.Tensor,

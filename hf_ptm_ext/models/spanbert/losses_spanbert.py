@@ -9,7 +9,6 @@ term, `target_counts` for the others). A term without any target in the whole up
 from typing import Any
 
 import torch
-from transformers.utils import logging
 
 from .heads_spanbert import (
     check_positions,
@@ -17,30 +16,27 @@ from .heads_spanbert import (
     mean_over_targets,
     select_labelled,
     share_of_update,
+    sum_of_terms,
     summed_cross_entropy,
     target_sums,
     vocabulary_loss_sum,
 )
 from .outputs_spanbert import SpanBertModelOutput
 
-logger = logging.get_logger(__name__)
-
 
 def check_targets(
     model: Any,
     seq_len: int | None,
-    labels: torch.Tensor | None,
     span_boundaries: torch.Tensor | None,
     span_labels: torch.Tensor | None,
     next_sentence_label: torch.Tensor | None,
 ) -> None:
-    """Refuse targets that the model cannot use, and warn of a loss without its main term.
+    """Refuse targets that the model cannot use.
 
     Args:
         model: the `SpanBertForPreTraining`.
         seq_len: length of the rows, `None` if unknown.
-        labels: as in its `forward`, like all that follow.
-        span_boundaries: `(batch, pairs, 2)`.
+        span_boundaries: `(batch, pairs, 2)`, as in its `forward`, like all that follow.
         span_labels: `(batch, pairs, max_pair_targets)`.
         next_sentence_label: `(batch,)` or `(batch, S)`.
 
@@ -62,18 +58,6 @@ def check_targets(
     if next_sentence_label is not None and model.cls.seq_relationship is None:
         raise ValueError(
             "`next_sentence_label` needs the next-sentence head: set `config.next_sentence_prediction=True`."
-        )
-    others = {
-        "sbo_loss": span_labels if model.config.sbo_loss_weight else None,
-        "nsp_loss": next_sentence_label,
-    }
-    terms = [name for name, targets in others.items() if targets is not None]
-    if model.training and labels is None and terms and not torch.compiler.is_compiling():
-        logger.warning_once(
-            f"A training step has targets for {', '.join(f'`{name}`' for name in terms)} and no `labels`. If the "
-            "Trainer took the labels out (`label_smoothing_factor`, `compute_loss_func`), the loss it makes of them "
-            f"is the token term alone: add the output's {' and '.join(f'`{name}`' for name in terms)} in a "
-            "`compute_loss_func`, or leave label smoothing off, to train the others."
         )
 
 
@@ -143,12 +127,15 @@ def pretraining_losses(
         if share is not None and "next_sentence_label" not in counts:
             nsp_loss = nsp_loss * share
 
-    terms = [mlm_loss, nsp_loss]
-    if sbo_loss is not None and model.config.sbo_loss_weight:
-        terms.append(model.config.sbo_loss_weight * sbo_loss)
-    terms = [term for term in terms if term is not None]
-    loss = sum(terms[1:], terms[0]) if terms else None
-    return {"loss": loss, "mlm_loss": mlm_loss, "sbo_loss": sbo_loss, "nsp_loss": nsp_loss}
+    terms = {"mlm_loss": mlm_loss, "nsp_loss": nsp_loss, "sbo_loss": sbo_loss}
+    idle = {
+        "mlm_loss": lambda: model.cls.predictions(outputs.last_hidden_state[:0]),
+        "sbo_loss": lambda: model.cls.pair_target_predictions.of_no_pairs(boundary_states(outputs)),
+    }
+    if model.cls.seq_relationship is not None:
+        idle["nsp_loss"] = lambda: logits["seq_relationship_logits"][:0]
+    weights = {"sbo_loss": model.config.sbo_loss_weight}
+    return {"loss": sum_of_terms(model, terms, idle, weights), **terms}
 
 
 def pretraining_sums(

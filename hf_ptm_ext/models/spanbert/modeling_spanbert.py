@@ -359,7 +359,6 @@ class SpanBertForPreTraining(SpanBertWithVocabularyHead):
         check_targets(
             self,
             None if given is None else given.shape[1],
-            labels,
             span_boundaries,
             span_labels,
             next_sentence_label,
@@ -428,7 +427,7 @@ class SpanBertForPreTraining(SpanBertWithVocabularyHead):
         Raises:
             ValueError: as `forward`.
         """
-        check_targets(self, labels.shape[1], labels, span_boundaries, span_labels, next_sentence_label)
+        check_targets(self, labels.shape[1], span_boundaries, span_labels, next_sentence_label)
         if next_sentence_label is not None and inputs.get("sequence_ids") is not None:
             inputs["num_sequences"] = number_of_sequences(next_sentence_label)
         outputs = self.bert(**inputs, inner_layer=self._inner_boundary_layer, return_dict=True)

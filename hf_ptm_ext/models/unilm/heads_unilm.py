@@ -8,10 +8,15 @@ batch's own; with no target at all, here or in the whole update, the loss is 0 w
 """
 
 import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import nn
 from transformers.activations import ACT2FN
+from transformers.utils import logging
+
+logger = logging.get_logger(__name__)
 
 # Rows of vocabulary logits alive at once while sums are accumulated for evaluation: 32 rows of 30,000 are 4 MB, and
 # their cross entropy needs the same again. Measured, that is lost in what the encoder itself takes; 128 rows are not.
@@ -233,6 +238,56 @@ def share_of_update(number: torch.Tensor, num_items_in_batch: torch.Tensor | int
         total = num_items_in_batch.to(number.device)
         return torch.where(total > 0, number / total.clamp(min=1), 1.0)
     return number / num_items_in_batch if num_items_in_batch > 0 else torch.ones_like(number, dtype=torch.float32)
+
+
+def sum_of_terms(
+    model: Any,
+    terms: Mapping[str, torch.Tensor | None],
+    idle: Mapping[str, Callable[[], torch.Tensor]],
+    weights: Mapping[str, float] | None = None,
+) -> torch.Tensor | None:
+    """The loss of a head with several terms: the weighted sum of those that have targets.
+
+    A part of the model whose term has no targets or the weight 0 runs on no rows and adds 0. Every parameter then has
+    a gradient whatever labels there are, which DistributedDataParallel waits for.
+
+    Args:
+        model: the head.
+        terms: each term by its output's name, that of `labels` first; `None` where the batch has no targets.
+        idle: by the same names, what the term's part of the model makes of no rows.
+        weights: of the terms (default: 1).
+
+    Returns:
+        A scalar; `None` if no term has targets.
+    """
+    factors = {name: (weights or {}).get(name, 1.0) for name in terms}
+    used = {name: term for name, term in terms.items() if term is not None and factors[name]}
+    main, *others = terms
+    if terms[main] is None:
+        warn_of_lost_terms(model, [name for name in others if name in used])
+    if all(term is None for term in terms.values()):
+        return None
+    parts = [factors[name] * term for name, term in used.items()]
+    if torch.is_grad_enabled() or not parts:
+        parts += [rows().float().sum() for name, rows in idle.items() if name not in used]
+    return sum(parts[1:], parts[0])
+
+
+def warn_of_lost_terms(model: Any, names: list[str]) -> None:
+    """Say that a training step without `labels` trains these terms only if its caller adds them.
+
+    Args:
+        model: the head.
+        names: of the output's terms.
+    """
+    if names and model.training and not torch.compiler.is_compiling():
+        listed = [f"`{name}`" for name in names]
+        logger.warning_once(
+            f"{type(model).__name__}: a training step has no `labels`, but {', '.join(listed)}. If the Trainer took "
+            "the labels out (`label_smoothing_factor`, `compute_loss_func`), the loss it makes of them is their term "
+            f"alone: add the output's {' and '.join(listed)} in a `compute_loss_func`, or leave label smoothing "
+            "off, to train the others."
+        )
 
 
 def classification_loss(

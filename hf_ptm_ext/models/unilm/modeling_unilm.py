@@ -43,6 +43,7 @@ from .heads_unilm import (
     select_labelled,
     share_of_update,
     span_extraction_loss,
+    sum_of_terms,
     summed_cross_entropy,
     target_sums,
     with_optional_labels,
@@ -320,11 +321,13 @@ class UniLMForPreTraining(UniLMWithVocabularyHead):
             nsp_loss = mean_over_targets(summed_cross_entropy(relationship_logits.reshape(-1, 2), flat), flat, count)
             if count is None and share is not None:
                 nsp_loss = nsp_loss * share
-        terms = [term for term in (mlm_loss, nsp_loss) if term is not None]
+        terms = {"mlm_loss": mlm_loss, "nsp_loss": nsp_loss}
+        idle = {"mlm_loss": lambda: self.cls.predictions(outputs.last_hidden_state[:0])}
+        if relationship_logits is not None:
+            idle["nsp_loss"] = lambda: relationship_logits[:0]
         return UniLMForPreTrainingOutput(
-            loss=sum(terms[1:], terms[0]) if terms else None,
-            mlm_loss=mlm_loss,
-            nsp_loss=nsp_loss,
+            loss=sum_of_terms(self, terms, idle),
+            **terms,
             prediction_logits=prediction_logits,
             seq_relationship_logits=relationship_logits,
             hidden_states=outputs.hidden_states,

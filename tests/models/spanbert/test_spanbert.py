@@ -1,7 +1,6 @@
 """What is SpanBERT's own: equality with BERT, the span boundary objective, the two-segment variant, filling spans."""
 
 import inspect
-import logging
 import os
 import pickle
 import subprocess
@@ -75,23 +74,6 @@ def randomise(model: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
 def pretraining_model(**overrides) -> SpanBertForPreTraining:
     torch.manual_seed(0)
     return randomise(SpanBertForPreTraining(config(**overrides)))
-
-
-@pytest.fixture
-def warnings_of_transformers(caplog):
-    """Text of what transformers' loggers and ours under them say."""
-    from transformers.utils import logging as transformers_logging
-
-    root, verbosity = logging.getLogger("transformers"), transformers_logging.get_verbosity()
-    transformers_logging.set_verbosity_warning()
-    loggers = [root, logging.getLogger("hf_ptm_ext")]
-    before = [logger.propagate for logger in loggers]
-    for logger in loggers:
-        logger.propagate = True
-    yield caplog
-    for logger, propagate in zip(loggers, before, strict=True):
-        logger.propagate = propagate
-    transformers_logging.set_verbosity(verbosity)
 
 
 # ---- BERT ----
