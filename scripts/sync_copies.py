@@ -72,6 +72,7 @@ COPIES = {
     },
     "matcher": {"ernie_thu": "ErnieThu", "kbert": "KBert"},
     "pickling": {"ernie_thu": "ErnieThu", "kbert": "KBert", "zen": "Zen"},
+    "search": {"mass": "Mass", "mass_nmt": "MassNmt"},
     "texts": {"ernie_thu": "ErnieThu", "kbert": "KBert", "zen": "Zen"},
     "pretraining": {"kbert": "KBert", "nezha": "Nezha", "zen": "Zen"},
 }

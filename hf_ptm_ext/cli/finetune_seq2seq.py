@@ -221,9 +221,6 @@ def keep_decoding(
     options: dict[str, Any] = {"max_new_tokens": limit}
     if decoding_args.search == "stock":
         options = stock_options(decoding_args, limit, word_ids(tokenizer, decoding_args.not_predict))
-        if not model.config.is_encoder_decoder:
-            # Upstream's would look at the source too.
-            options.pop("no_repeat_ngram_size", None)
     model.generation_config.update(**options)
 
 

@@ -16,8 +16,7 @@ logger = logging.getLogger(__name__)
 class RepeatedNgramProcessor(LogitsProcessor):
     """Forbid n-grams that the generated text has already; the prompt has no say, so phrases can be copied from it.
 
-    Upstream's `no_repeat_ngram_size` looks at all tokens, which for a prompt + continuation model forbids to copy. As
-    in UniLM's reference a forbidden word costs 10000 and stays possible, and some words are exempt.
+    As in UniLM's reference a forbidden word costs 10000 and stays possible, and some words are exempt.
 
     Args:
         prompt_length: columns of the prompt, 0 for an encoder-decoder.
@@ -80,7 +79,7 @@ def build_decoding(
             }
         return lambda prompt: dict(options)
     options = {**common, **stock_options(arguments, limit, forbidden)}
-    if arguments.no_repeat_ngram_size and (exempt or not model.config.is_encoder_decoder):
+    if arguments.no_repeat_ngram_size and exempt:
         options.pop("no_repeat_ngram_size")
 
         def decoding(prompt: int) -> dict[str, Any]:

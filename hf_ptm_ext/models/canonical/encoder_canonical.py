@@ -22,7 +22,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 # Keyword arguments that upstream's code hands through every `forward`: decorators of the base model, the Trainer,
-# configs with `use_cache`.
+# configs with `use_cache`, `generate`, whose loop keeps the tokenizer that `stop_strings` came with.
 UPSTREAM_ARGUMENTS = frozenset(
     {
         "output_hidden_states",
@@ -34,6 +34,8 @@ UPSTREAM_ARGUMENTS = frozenset(
         "debug_io",
         "debug_io_dir",
         "prune_layers",
+        "tokenizer",
+        "assistant_tokenizer",
     }
 )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 # Keyword arguments that upstream's code hands through every `forward`: decorators of the base model, the Trainer,
-# configs with `use_cache`.
+# configs with `use_cache`, `generate`, whose loop keeps the tokenizer that `stop_strings` came with.
 UPSTREAM_ARGUMENTS = frozenset(
     {
         "output_hidden_states",
@@ -18,6 +18,8 @@ UPSTREAM_ARGUMENTS = frozenset(
         "debug_io",
         "debug_io_dir",
         "prune_layers",
+        "tokenizer",
+        "assistant_tokenizer",
     }
 )
 

@@ -32,6 +32,7 @@ from transformers.modeling_utils import PreTrainedModel
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
+from .beam_search_mass import mass_beam_search
 from .block_mass import refuse_unknown_arguments
 from .configuration_mass import AUTO_MAP, HF_PTM_EXT_VERSION, MassConfig
 from .generation_mass import EndAtLimitLogitsProcessor, GenerationSettings
@@ -58,6 +59,7 @@ from .losses_mass import (
     values_can_be_read,
 )
 from .mask_contract_mass import read_attention_mask, two_dimensional
+from .search_mass import own_search
 
 
 class MassPreTrainedModel(MassLoading, PreTrainedModel):
@@ -590,12 +592,14 @@ class MassForConditionalGeneration(MassPreTrainedModel, GenerationMixin):
         states = self.model(**{**inputs, "use_cache": False, "return_dict": True}).last_hidden_state
         return {"mass": target_sums(self.lm_head, *select_labelled(states, labels))}
 
-    def generate(self, inputs: torch.Tensor | None = None, eos_at_limit: bool = False, **kwargs: Any) -> Any:
-        """Generate as upstream does, by any of its strategies.
-
-        fairseq's beam search is `num_beams=K, early_stopping=True, length_penalty=p, no_repeat_ngram_size=n,
-        min_new_tokens=min_len, max_new_tokens=max_len + 1, suppress_tokens=[pad], eos_at_limit=True`: the same
-        hypotheses and scores.
+    def generate(
+        self,
+        inputs: torch.Tensor | None = None,
+        eos_at_limit: bool = False,
+        search_beam_size: int | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Generate as upstream does, by any of its strategies, or by fairseq's beam search.
 
         Args:
             inputs: `(batch, source_len)` sources, also accepted as `input_ids`; padding on either side, marked by
@@ -603,6 +607,8 @@ class MassForConditionalGeneration(MassPreTrainedModel, GenerationMixin):
             eos_at_limit: whether the last token must be the end token, at its own log-probability as in fairseq
                 (default False: hypotheses are cut off at the limit). Replaces `forced_eos_token_id`, which scores it
                 0.
+            search_beam_size: number of beams of fairseq's beam search (see `mass_beam_search`), which gives the
+                reference's hypotheses and scores; upstream's (`num_beams`) keeps other ones of those that end.
             kwargs: as upstream; `max_new_tokens` counts the target, `max_length` the start token too.
 
         Returns:
@@ -625,6 +631,8 @@ class MassForConditionalGeneration(MassPreTrainedModel, GenerationMixin):
             processor = EndAtLimitLogitsProcessor(settings.max_length(start), settings["eos_token_id"])
             kwargs["logits_processor"] = LogitsProcessorList([*(kwargs.get("logits_processor") or []), processor])
             kwargs["forced_eos_token_id"] = None
+        if search_beam_size is not None:
+            kwargs = own_search(mass_beam_search, search_beam_size, kwargs)
         return super().generate(inputs, **kwargs)
 
 

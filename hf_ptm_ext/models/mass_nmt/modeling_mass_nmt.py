@@ -56,6 +56,7 @@ from .loading_mass_nmt import MassNmtLoading
 from .losses_mass_nmt import mean_over_targets, select_labelled, summed_cross_entropy, target_sums
 from .mask_contract_mass_nmt import read_attention_mask, two_dimensional
 from .outputs_mass_nmt import MassNmtEncoderOutput
+from .search_mass_nmt import own_search
 
 
 class MassNmtPreTrainedModel(MassNmtLoading, PreTrainedModel):
@@ -669,7 +670,7 @@ class MassNmtForConditionalGeneration(MassNmtPreTrainedModel, GenerationMixin):
             if mask is not None and not mask.all():
                 kwargs["decoder_attention_mask"] = mask.long()
         if search_beam_size is not None:
-            kwargs |= {"custom_generate": mass_nmt_beam_search, "num_beams": search_beam_size}
+            kwargs = own_search(mass_nmt_beam_search, search_beam_size, kwargs)
         return super().generate(source, **kwargs)
 
     def prepare_inputs_for_generation(

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
+from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList, StopStringCriteria
 from transformers.utils import ModelOutput, logging
 
 logger = logging.get_logger(__name__)
@@ -85,8 +85,7 @@ def unilm_beam_search(
         model: the model; this and the next four come from `generate`.
         input_ids: `(batch, seq_len)` prompts.
         logits_processor: upstream's processors, applied to the log-probabilities before the rules below.
-        stopping_criteria: upstream's; those of length and [SEP] have no say, others end the search when they hold for
-            every beam (in a distributed run, where all processes make the same number of steps, they have no say).
+        stopping_criteria: upstream's; those of length and [SEP] have no say, a beam for which another holds ends.
         generation_config: gives the length (`max_new_tokens`), [SEP] (`eos_token_id`) and [PAD].
         search_beam_size: number of beams K. 1 is the reference's greedy loop, which reads `not_predict` alone.
         length_penalty: exponent alpha of ((5 + len) / 6); 0 compares plain sums. Upstream's own length penalty, of
@@ -137,8 +136,11 @@ def unilm_beam_search(
         model_kwargs["attention_mask"] = torch.ones_like(input_ids)
 
     batch, beams = len(input_ids), search_beam_size
-    scores, words, pointers = [], [], []
-    over = torch.zeros(batch, dtype=torch.bool, device=device)
+    scores, words, pointers, ended = [], [], [], []
+    others = [
+        one for one in stopping_criteria or () if not (hasattr(one, "eos_token_id") or hasattr(one, "max_length"))
+    ]
+    finished = torch.zeros(batch, dtype=torch.bool, device=device)
     first_row = torch.arange(batch, device=device)[:, None]
     for step in range(steps):
         inputs = model.prepare_inputs_for_generation(
@@ -167,25 +169,31 @@ def unilm_beam_search(
             pointer = torch.zeros_like(chosen)
         else:
             if beams > 1:
-                ended = torch.isin(words[-1], ends).to(best.dtype)
-                best = (best.view(batch, beams, beams) + (ended * FORBIDDEN + scores[-1])[..., None]).flatten(1)
+                over = ended[-1].to(best.dtype) * FORBIDDEN + scores[-1]
+                best = (best.view(batch, beams, beams) + over[..., None]).flatten(1)
             best, place = best.topk(beams, dim=-1)
             pointer, chosen = place // beams, chosen.view(batch, -1).gather(1, place)
         scores.append(best)
         words.append(chosen)
         pointers.append(pointer)
 
-        over |= torch.isin(chosen, ends).all(dim=1)
         # Rows of the step before: one for each sequence at first, then one for each beam.
         parents = (pointer + first_row * (1 if step == 0 else beams)).flatten()
         input_ids = torch.cat([input_ids[parents], chosen.view(-1, 1)], dim=1)
-        if _stop_all(over, input_ids, stopping_criteria):
+        ended.append(torch.isin(chosen, ends))
+        for criterion in others:
+            ended[-1] |= criterion(input_ids, None).view(batch, beams)
+        finished |= ended[-1].all(dim=1)
+        # No step can matter any more. Where several processes decode together, none leaves the others alone.
+        if finished.all() and not (torch.distributed.is_available() and torch.distributed.is_initialized()):
             break
         if beams > 1:
             model_kwargs = _follow_beams(model_kwargs, parents)
 
     traces = [torch.stack(values, dim=1) for values in (scores, words, pointers)]
-    texts, totals = _best_hypotheses(*traces, ends, length_penalty if beams > 1 else 0.0, greedy=beams == 1)
+    texts, totals = _best_hypotheses(
+        *traces, torch.stack(ended, dim=1), length_penalty if beams > 1 else 0.0, greedy=beams == 1
+    )
     sequences = _with_prompts(prompts, texts, _pad_token(model, generation_config, ends))
     if not generation_config.return_dict_in_generate:
         return sequences
@@ -222,7 +230,11 @@ def with_chosen_search(kwargs: dict[str, Any]) -> dict[str, Any]:
     asked = kwargs.get("custom_generate")
     given = [name for name in OPTIONS if name in kwargs]
     if asked == unilm_beam_search.__name__ or (asked is None and "search_beam_size" in given):
-        return {**kwargs, "custom_generate": unilm_beam_search}
+        asked = kwargs["custom_generate"] = unilm_beam_search
+    if callable(asked) and kwargs.get("tokenizer") is not None and kwargs.get("stop_strings") is not None:
+        # Upstream hands such a function no tokenizer.
+        stop = StopStringCriteria(kwargs.pop("tokenizer"), kwargs.pop("stop_strings"))
+        kwargs["stopping_criteria"] = StoppingCriteriaList([*(kwargs.get("stopping_criteria") or ()), stop])
     if asked is None and given:
         raise ValueError(
             f"`{given[0]}` belongs to UniLM's own beam search, which needs `search_beam_size`, got none. Pass it, or "
@@ -364,24 +376,11 @@ def _follow_beams(model_kwargs: dict[str, Any], parents: torch.Tensor) -> dict[s
     return followed
 
 
-def _stop_all(over: torch.Tensor, input_ids: torch.Tensor, criteria: StoppingCriteriaList | None) -> bool:
-    """Whether no further step can matter, or a criterion other than length and [SEP] says to stop everywhere.
-
-    Where several processes decode together (sharded weights), none leaves the others alone.
-    """
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return False
-    others = [one for one in criteria or () if not hasattr(one, "eos_token_id") and not hasattr(one, "max_length")]
-    if others and bool(torch.stack([one(input_ids, None) for one in others]).any(dim=0).all()):
-        return True
-    return bool(over.all())
-
-
 def _best_hypotheses(
     scores: torch.Tensor,
     words: torch.Tensor,
     pointers: torch.Tensor,
-    ends: torch.Tensor,
+    ended: torch.Tensor,
     length_penalty: float,
     greedy: bool,
 ) -> tuple[list[list[int]], list[float]]:
@@ -391,17 +390,16 @@ def _best_hypotheses(
         scores: `(batch, steps, beams)`.
         words: `(batch, steps, beams)`.
         pointers: `(batch, steps, beams)`.
-        ends: ids that end a hypothesis.
+        ended: `(batch, steps, beams)`, true where a hypothesis ended.
         length_penalty: exponent.
         greedy: take the text up to the first end, whatever its score.
 
     Returns:
         Tokens and score of each sequence's best hypothesis.
     """
-    ended = torch.isin(words, ends).tolist()
     texts, totals = [], []
     for row_scores, row_words, row_ended, row_pointers in zip(
-        scores.double().tolist(), words.tolist(), ended, pointers.tolist(), strict=True
+        scores.double().tolist(), words.tolist(), ended.tolist(), pointers.tolist(), strict=True
     ):
         # Steps behind the first in which every beam ended are of no account.
         last = next((step for step, flags in enumerate(row_ended) if all(flags)), len(row_words) - 1)

@@ -4,15 +4,28 @@ Step t feeds what is new (the prompt, then the token chosen last) and one [MASK]
 next token. Keys and values of the [MASK] leave the cache at once, before a beam search reorders it. Source tokens see
 the source, later tokens the source and what stands before them; positions count real tokens, so padding on either side
 changes nothing.
+
+A prompt is a source, no text already written. Whatever of upstream's reads the text so far (its processors, stop
+strings, `prefix_allowed_tokens_fn`) therefore sees the output alone, and `min_length` counts it alone; processors and
+criteria of a caller's own see all, as their authors expect.
 """
 
+import copy
 import os
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from transformers.cache_utils import Cache, DynamicCache
-from transformers.generation import GenerationConfig
+from transformers.generation import (
+    ForcedBOSTokenLogitsProcessor,
+    GenerationConfig,
+    LogitsProcessorList,
+    StoppingCriteria,
+    StoppingCriteriaList,
+    StopStringCriteria,
+)
 
 from .beam_search_unilm import CUSTOM_GENERATE, with_chosen_search, write_custom_generate
 from .configuration_unilm import UniLMConfig
@@ -216,6 +229,36 @@ def step_inputs(
     }
 
 
+def is_upstreams(one: Any) -> bool:
+    """Whether a processor or criterion comes with transformers."""
+    return type(one).__module__.startswith("transformers.")
+
+
+class OutputLogitsProcessors(LogitsProcessorList):
+    """Processors of which upstream's are shown what stands behind the prompt."""
+
+    prompt_length = 0
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+        for processor in self:
+            first = self.prompt_length if is_upstreams(processor) else 0
+            if isinstance(processor, ForcedBOSTokenLogitsProcessor):
+                first -= 1  # it acts behind a start token, here the prompt's last
+            scores = processor(input_ids[:, first:], scores)
+        return scores
+
+
+class OutputStoppingCriteria(StoppingCriteria):
+    """A criterion that is shown what stands behind the prompt."""
+
+    def __init__(self, criterion: Any, prompt_length: int):
+        self.criterion = criterion
+        self.prompt_length = prompt_length
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+        return self.criterion(input_ids[:, self.prompt_length :], scores, **kwargs)
+
+
 class UniLMGeneration:
     """The generating side of `UniLMForConditionalGeneration`; a mixin in front of the model and `GenerationMixin`."""
 
@@ -231,7 +274,9 @@ class UniLMGeneration:
                 text (no [SEP]) in left-to-right mode; padding on either side, marked by `attention_mask` or by the
                 padding token.
             lm_mode: 3 (default) answers the source, 1 continues the text; a tensor `(batch,)` of equal ones will do.
-            kwargs: as upstream; `max_length` counts the source, `max_new_tokens` does not. With `search_beam_size` (or
+            kwargs: as upstream; `max_length` counts the source, `max_new_tokens` does not, and options that
+                read the text so far (`no_repeat_ngram_size`, `repetition_penalty`, `min_length`, `stop_strings`,
+                `bad_words_ids` ...) read the output alone. With `search_beam_size` (or
                 `custom_generate="unilm_beam_search"`) the reference's beam search decodes: see `unilm_beam_search`
                 for its other options.
 
@@ -263,6 +308,32 @@ class UniLMGeneration:
             **kwargs,
         )
 
+    def _get_logits_processor(
+        self: Any, generation_config: GenerationConfig, input_ids_seq_length: int, **kwargs: Any
+    ) -> LogitsProcessorList:
+        generation_config._prompt_length = input_ids_seq_length
+        seen = copy.copy(generation_config)  # as if the output were all
+        seen.max_length -= input_ids_seq_length
+        if seen.min_new_tokens is not None:
+            seen.min_length = None
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Passing `(repetition_penalty|no_repeat_ngram_size)`")
+            stock = super()._get_logits_processor(seen, input_ids_seq_length=0, **{**kwargs, "model_kwargs": None})
+        processors = OutputLogitsProcessors(stock)
+        processors.prompt_length = input_ids_seq_length
+        return processors
+
+    def _get_stopping_criteria(
+        self: Any, generation_config: GenerationConfig, *args: Any, **kwargs: Any
+    ) -> StoppingCriteriaList:
+        stock = super()._get_stopping_criteria(generation_config, *args, **kwargs)
+        return StoppingCriteriaList(
+            OutputStoppingCriteria(one, generation_config._prompt_length)
+            if isinstance(one, StopStringCriteria)  # the others of upstream's read the last token or the length
+            else one
+            for one in stock
+        )
+
     def prepare_inputs_for_generation(
         self: Any,
         input_ids: torch.Tensor,
@@ -280,7 +351,8 @@ class UniLMGeneration:
         if attention_mask is None:  # the loop drops a mask of ones
             attention_mask = torch.ones_like(input_ids)
         inputs = step_inputs(self.config, input_ids, attention_mask, token_type_ids, prompt, cached, self.dtype, mode)
-        return {**inputs, "cache": cache, "logits_to_keep": 1}
+        asked = {name: kwargs[name] for name in ("output_attentions", "output_hidden_states") if name in kwargs}
+        return {**inputs, **asked, "cache": cache, "logits_to_keep": 1}
 
     def _update_model_kwargs_for_generation(
         self: Any, outputs: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 # Keyword arguments that upstream's code hands through every `forward`: decorators of the base model, the Trainer,
-# configs with `use_cache`.
+# configs with `use_cache`, `generate`, whose loop keeps the tokenizer that `stop_strings` came with.
 UPSTREAM_ARGUMENTS = frozenset(
     {
         "output_hidden_states",
@@ -21,6 +21,8 @@ UPSTREAM_ARGUMENTS = frozenset(
         "debug_io",
         "debug_io_dir",
         "prune_layers",
+        "tokenizer",
+        "assistant_tokenizer",
     }
 )
 

@@ -109,7 +109,7 @@ def test_a_sequence_alone_gives_what_it_gives_in_a_batch(tensors):
 def test_the_final_choice(scores, words, text):
     pointers = torch.zeros(1, 2, 2, dtype=torch.long)
     texts, _ = _best_hypotheses(
-        torch.tensor([scores]), torch.tensor([words]), pointers, torch.tensor([SEP]), 0.0, greedy=False
+        torch.tensor([scores]), torch.tensor([words]), pointers, torch.tensor([words]) == SEP, 0.0, greedy=False
     )
     assert texts == [text]
 
