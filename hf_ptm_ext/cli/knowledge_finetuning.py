@@ -115,6 +115,9 @@ def count_cut_mentions(splits: Splits, model_args: Any, data_args: KnowledgeData
             )
 
 
+TAKE_ENTITIES = ("ernie_thu", "bert")
+
+
 def checkpoint_config(model_args: KnowledgeModelArguments) -> Any:
     """Configuration of the checkpoint, as it is."""
     return AutoConfig.from_pretrained(
@@ -183,13 +186,18 @@ def build_model(task: Any, model_args: KnowledgeModelArguments, table: Any) -> t
     """The model of one run, its tokenizer, and what turns text into its inputs."""
     config = checkpoint_config(model_args)
     theirs = own_classes(config)
+    if table is not None and config.model_type not in TAKE_ENTITIES:
+        raise ValueError(
+            f"`entity_table` needs an ERNIE-THU model, or a BERT, which becomes one, got a {config.model_type} model. "
+            "Leave the table out."
+        )
+    if table is not None and config.model_type == "bert":
+        from ..models.ernie_thu.configuration_ernie_thu import ErnieThuConfig
+
+        fields = {"revision": model_args.model_revision, "entity_hidden_size": table.dim}
+        config = ErnieThuConfig.from_pretrained(model_args.model_name_or_path, **fields)
     set_labels(config, task.labels)
     config.problem_type = task.problem_type
-    if table is not None and config.model_type != "ernie_thu":
-        raise ValueError(
-            f"`entity_table` needs a model that takes entities, got a {config.model_type} model. Make one of any BERT "
-            "with `hf-ptm-ext convert ernie_thu`, or leave the table out."
-        )
     cls = task.head_class(config.model_type)
     options = {} if cls.__name__.startswith("ErnieThu") else {"trust_remote_code": model_args.trust_remote_code}
     tokenizer = load_tokenizer(model_args)

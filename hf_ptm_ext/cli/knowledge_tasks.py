@@ -182,6 +182,10 @@ class RelationTask(MarkedMentions):
 
     @staticmethod
     def head_class(model_type: str) -> Any:
+        if model_type == "ernie_thu":  # also of a BERT that becomes one
+            from ..models.ernie_thu.modeling_ernie_thu import ErnieThuForSequenceClassification
+
+            return ErnieThuForSequenceClassification
         return AutoModelForSequenceClassification
 
 

@@ -1,6 +1,7 @@
 """The fine-tuning jobs of knowledge models on real sentences: what they learn, write and refuse."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -238,7 +239,18 @@ def test_types_with_entities_use_the_typing_head(ernie, tmp_path):
     assert results["coverage"]["train"] == 1.0
 
 
+def test_a_bert_with_a_table_becomes_an_ernie(bert, telling_table, tmp_path):
+    table = ["--entity_table", str(telling_table), "--max_steps", "1", "--seeds", "0", "--max_train_rows", "32"]
+    assert run("finetune-relations", "relations.yaml", bert, tmp_path / "out", "relations", *table) == 0
+    config = json.loads((tmp_path / "out" / "config.json").read_text(encoding="utf-8"))
+    assert config["architectures"] == ["ErnieThuForSequenceClassification"]
+    assert config["entity_hidden_size"] == 16
+
+
 def test_a_table_needs_a_model_that_takes_entities(bert, telling_table, tmp_path, capsys):
+    shutil.copytree(bert, tmp_path / "other")
+    config = json.loads((bert / "config.json").read_text(encoding="utf-8"))
+    (tmp_path / "other" / "config.json").write_text(json.dumps({**config, "model_type": "electra"}), encoding="utf-8")
     table = ["--entity_table", str(telling_table)]
-    assert run("finetune-relations", "relations.yaml", bert, tmp_path / "out", "relations", *table) == 2
-    assert "hf-ptm-ext convert ernie_thu" in capsys.readouterr().err
+    assert run("finetune-relations", "relations.yaml", tmp_path / "other", tmp_path / "out", "relations", *table) == 2
+    assert "a BERT, which becomes one, got a electra model" in capsys.readouterr().err
