@@ -44,8 +44,9 @@ class GenerationMetrics:
     def __call__(self, evaluation: Any) -> dict[str, float]:
         """Score a Trainer's predictions of the split whose `references` are set."""
         ids = without_padding(evaluation.predictions, self.tokenizer)
-        scores = self.scores(self.decode(ids))
-        return {**scores, "gen_len": float(np.mean([len(row) for row in ids]))}
+        texts = self.decode(ids)
+        counts = {"gen_len": float(np.mean([len(row) for row in ids])), "empty_predictions": texts.count("")}
+        return {**self.scores(texts), **counts}
 
     def scores(self, texts: Sequence[str]) -> dict[str, float]:
         """Scores of texts against the references.

@@ -94,9 +94,18 @@ def _train(arguments: argparse.Namespace) -> int:
     known = np.concatenate([triples.rows for triples in (read if test is None else read[:-1])])
     titles = None
     if arguments.titles is not None:
-        there = set(entities)
-        titles = [(title, entity) for title, entity in read_titles(arguments.titles) if entity in there]
+        titles = read_titles(arguments.titles)
     logger.info("%s triples, %s entities, %s relations", *(f"{len(x):,}" for x in (train, entities, relations)))
+    trained = np.zeros(len(entities), dtype=bool)
+    trained[train[:, [0, 2]]] = True
+    untrained = [entity for entity, there in zip(entities, trained, strict=True) if not there]
+    if untrained:
+        logger.warning(
+            "%d of %d entities are in no training triple, such as %s: their vectors are never trained and not saved.",
+            len(untrained),
+            len(entities),
+            ", ".join(untrained[:3]),
+        )
 
     sampler = NegativeSampler(known, len(entities), len(relations))
     started = time.time()
@@ -113,13 +122,21 @@ def _train(arguments: argparse.Namespace) -> int:
     results: dict[str, Any] = {"options": vars(options), "losses": vectors.losses, "seconds": round(seconds, 1)}
     if test is not None:
         results |= measured(vectors, test[: arguments.max_test_triples], known, options.norm, arguments.device)
-    table = EntityTable.from_arrays(vectors.entities, list(entities), titles, dtype=arguments.dtype)
+        there = trained[test[: arguments.max_test_triples][:, [0, 2]]].all(axis=1)
+        results["queries_of_untrained_entities"] = 2 * int((~there).sum())
+        if not there.all():
+            logger.warning("%d of %d test triples have such an entity: they are guesses.", (~there).sum(), len(there))
+    results["untrained_entities"] = untrained
+    saved = [entity for entity, there in zip(entities, trained, strict=True) if there]
+    known = set(saved)
+    titles = None if titles is None else [(title, entity) for title, entity in titles if entity in known]
+    table = EntityTable.from_arrays(vectors.entities[trained], saved, titles, dtype=arguments.dtype)
     with written_aside(output) as folder:
         table.save(folder / TABLE)
-        text = json.dumps({**results, "entities": len(entities), "relations": len(relations), "triples": len(train)})
+        text = json.dumps({**results, "entities": len(saved), "relations": len(relations), "triples": len(train)})
         (folder / RESULTS).write_text(text + "\n", encoding="utf-8")
     print_results(results)
-    print(f"\nSaved {len(entities):,} vectors of {options.dimension} numbers to {output / TABLE}.")
+    print(f"\nSaved {len(saved):,} vectors of {options.dimension} numbers to {output / TABLE}.")
     return 0
 
 

@@ -10,6 +10,7 @@ from .entity_typing import predicted_types, typing_scores
 from .kbert import kbert_span_counts, kbert_span_scores
 from .link_prediction import filtered_ranks, link_prediction_scores, random_scores
 from .ranking import mean_reciprocal_rank
+from .regression import regression_scores
 from .relations import relation_scores
 from .unigram import UnigramBaseline
 
@@ -44,6 +45,7 @@ __all__ = [
     "predicted_types",
     "question_answering_scores",
     "random_scores",
+    "regression_scores",
     "relation_scores",
     "typing_scores",
 ]

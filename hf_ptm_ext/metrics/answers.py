@@ -13,6 +13,8 @@ import string
 from collections import Counter
 from collections.abc import Sequence
 
+from .checks import check_pairs
+
 SCORINGS = ("squad", "cmrc")
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -83,11 +85,7 @@ def question_answering_scores(
     """
     if scoring not in SCORINGS:
         raise ValueError(f"`scoring` must be one of {', '.join(SCORINGS)}, got {scoring!r}.")
-    if len(predictions) != len(references) or not len(references):
-        raise ValueError(
-            f"`predictions` and `references` must be as many and at least one, got {len(predictions)} and "
-            f"{len(references)}."
-        )
+    check_pairs(predictions, references)
     exact, f1, answered = [], [], []
     for prediction, answers in zip(predictions, references, strict=True):
         golds = list(answers) or [""]

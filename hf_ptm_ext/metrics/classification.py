@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .checks import check_pairs
 from .relations import macro_f1
 
 
@@ -29,11 +30,7 @@ def classification_scores(predictions: Sequence[Any], references: Sequence[Any])
         >>> {name: round(value, 3) for name, value in scores.items()}
         {'accuracy': 0.75, 'macro_f1': 0.733, 'matthews_correlation': 0.577}
     """
-    if len(predictions) != len(references) or not len(references):
-        raise ValueError(
-            f"`predictions` and `references` must be as many and at least one, got {len(predictions)} and "
-            f"{len(references)}."
-        )
+    check_pairs(predictions, references)
     return {
         "accuracy": float(np.mean([p == r for p, r in zip(predictions, references, strict=True)])),
         "macro_f1": macro_f1(predictions, references),
@@ -51,10 +48,14 @@ def matthews_correlation(predictions: Sequence[Any], references: Sequence[Any]) 
     Returns:
         Between -1 and 1; 0 if one side has one class only.
 
+    Raises:
+        ValueError: the numbers of labels differ, or there are none.
+
     Example:
         >>> matthews_correlation(["a", "b"], ["b", "a"]), matthews_correlation(["a", "a"], ["b", "a"])
         (-1.0, 0.0)
     """
+    check_pairs(predictions, references)
     total = len(references)
     correct = sum(p == r for p, r in zip(predictions, references, strict=True))
     guessed, true = Counter(predictions), Counter(references)

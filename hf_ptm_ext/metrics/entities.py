@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
+from .checks import check_pairs
 from .relations import f1_score
 
 Span = tuple[str, int, int]
@@ -25,11 +26,7 @@ def entity_scores(predictions: Sequence[Collection[Span]], references: Sequence[
         >>> scores["precision"], scores["recall"], scores["f1"]
         (0.5, 0.5, 0.5)
     """
-    if len(predictions) != len(references) or not len(references):
-        raise ValueError(
-            f"`predictions` and `references` must have as many sentences and at least one, got {len(predictions)} and "
-            f"{len(references)}."
-        )
+    check_pairs(predictions, references, "have as many sentences")
     guessed = {(number, *span) for number, spans in enumerate(predictions) for span in spans}
     true = {(number, *span) for number, spans in enumerate(references) for span in spans}
     precision, recall, f1 = _scores(guessed, true)

@@ -23,11 +23,16 @@ def predicted_types(logits: Any, always_one: bool = False) -> np.ndarray:
     Returns:
         Boolean `(examples, types)`: the logit is above 0.
 
+    Raises:
+        ValueError: there are none.
+
     Example:
         >>> predicted_types([[-1.0, -2.0]]).tolist(), predicted_types([[-1.0, -2.0]], always_one=True).tolist()
         ([[False, False]], [[True, False]])
     """
     logits = np.asarray(logits)
+    if logits.ndim != 2 or not logits.size:
+        raise ValueError(f"`logits` must be (examples, types), at least one of each, got shape {logits.shape}.")
     chosen = logits > 0
     if always_one:
         chosen[np.arange(len(logits)), logits.argmax(axis=1)] = True

@@ -9,6 +9,7 @@ predicted on them count as predictions all the same, and types are never compare
 
 from collections.abc import Sequence
 
+from .checks import check_pairs
 from .relations import f1_score
 
 PADDING, KNOWLEDGE, OUTSIDE = "[PAD]", "[ENT]", "O"
@@ -26,7 +27,7 @@ def kbert_span_counts(predictions: Sequence[str], references: Sequence[str]) -> 
         Numbers of correct, predicted and true spans.
 
     Raises:
-        ValueError: the numbers of labels differ.
+        ValueError: the numbers of labels differ, or there are none.
 
     Example:
         >>> kbert_span_counts(["B-LOC", "I-LOC", "O"], ["B-PER", "I-PER", "O"])  # the type is not compared
@@ -36,6 +37,7 @@ def kbert_span_counts(predictions: Sequence[str], references: Sequence[str]) -> 
         raise ValueError(
             f"`predictions` and `references` must be as many labels, got {len(predictions)} and {len(references)}."
         )
+    check_pairs(predictions, references)
     true = _spans(references, references)
     predicted = _spans(predictions, references)
     begins = sum(
@@ -54,12 +56,16 @@ def kbert_span_scores(predictions: Sequence[Sequence[str]], references: Sequence
     Returns:
         `precision`, `recall`, `f1`; 0 where nothing is predicted or true.
 
+    Raises:
+        ValueError: the numbers of batches or of labels differ, or there are none.
+
     Example:
         >>> kbert_span_scores([["B-LOC", "O"]], [["B-PER", "O"]])["f1"]
         1.0
     """
+    check_pairs(predictions, references)
     counts = [kbert_span_counts(*batch) for batch in zip(predictions, references, strict=True)]
-    correct, guessed, true = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0, 0)
+    correct, guessed, true = (sum(column) for column in zip(*counts, strict=True))
     precision, recall = correct / guessed if guessed else 0.0, correct / true if true else 0.0
     return {"precision": precision, "recall": recall, "f1": f1_score(precision, recall)}
 

@@ -7,11 +7,12 @@ import evaluate
 from datasets import Features, Value
 from datasets import Sequence as SequenceFeature
 
+from .checks import CheckedInput
 from .entity_typing import typing_scores
 from .relations import NEGATIVE, relation_scores
 
 
-class RelationClassification(evaluate.Metric):
+class RelationClassification(CheckedInput, evaluate.Metric):
     """Accuracy, macro F1, TACRED's micro scores and SemEval-2010's official score, offline.
 
     | input | value |
@@ -42,7 +43,7 @@ class RelationClassification(evaluate.Metric):
         return relation_scores(predictions, references, negative)
 
 
-class EntityTyping(evaluate.Metric):
+class EntityTyping(CheckedInput, evaluate.Metric):
     """Strict accuracy, loose macro and loose micro scores of sets of types, offline.
 
     | input | value |

@@ -6,11 +6,12 @@ from typing import Any
 import evaluate
 from datasets import Features, Value
 
+from .checks import CheckedInput
 from .classification import classification_scores
 from .ranking import mean_reciprocal_rank
 
 
-class Classification(evaluate.Metric):
+class Classification(CheckedInput, evaluate.Metric):
     """Accuracy, macro F1 and Matthews correlation, offline, in `evaluate`'s form.
 
     | input | value |
@@ -46,7 +47,7 @@ class Classification(evaluate.Metric):
         return classification_scores(predictions, references)
 
 
-class MeanReciprocalRank(evaluate.Metric):
+class MeanReciprocalRank(CheckedInput, evaluate.Metric):
     """Mean reciprocal rank, offline, in `evaluate`'s form.
 
     | input | value |

@@ -28,6 +28,9 @@ def filtered_ranks(
     Returns:
         Ranks, float64 `(2 * num_triples,)`, 1 is best; and among how many candidates, int64 of the same shape.
 
+    Raises:
+        ValueError: there is no triple.
+
     Example:
         >>> triples = np.array([[0, 0, 1]])
         >>> def distances(entities, relations, heads):
@@ -35,6 +38,7 @@ def filtered_ranks(
         >>> filtered_ranks(triples, np.array([[0, 0, 2]]), 3, distances)  # 2 is true too, so it is taken out
         (array([1., 3.]), array([2, 3]))
     """
+    _check_queries("triples", triples)
     ranks, candidates = [], []
     known = np.concatenate([np.asarray(known), np.asarray(triples)]).astype(np.int64)
     for heads in (False, True):
@@ -52,6 +56,11 @@ def filtered_ranks(
             ranks.append(1 + better + equal / 2)
             candidates.append(num_entities - np.bincount(query, minlength=len(part)) + 1)
     return np.concatenate(ranks), np.concatenate(candidates)
+
+
+def _check_queries(name: str, values: np.ndarray) -> None:
+    if not len(values):
+        raise ValueError(f"`{name}` must have at least one entry, got none.")
 
 
 class _Answers:
@@ -81,11 +90,15 @@ def link_prediction_scores(ranks: np.ndarray) -> dict[str, float]:
     Returns:
         `mrr` (mean of 1 / rank), `mean_rank`, and `hits@1`, `hits@3`, `hits@10` (shares).
 
+    Raises:
+        ValueError: there is no rank.
+
     Example:
         >>> scores = link_prediction_scores(np.array([1.0, 2.0, 20.0]))
         >>> round(scores["mrr"], 4), round(scores["hits@10"], 4)
         (0.5167, 0.6667)
     """
+    _check_queries("ranks", ranks)
     return {
         "mrr": float((1 / ranks).mean()),
         "mean_rank": float(ranks.mean()),
@@ -102,10 +115,14 @@ def random_scores(candidates: np.ndarray) -> dict[str, float]:
     Returns:
         As `link_prediction_scores`.
 
+    Raises:
+        ValueError: there is no query.
+
     Example:
         >>> random_scores(np.array([2, 2]))["mrr"]  # rank 1 or 2
         0.75
     """
+    _check_queries("candidates", candidates)
     harmonic = np.cumsum(1 / np.arange(1, candidates.max() + 1))
     return {
         "mrr": float((harmonic[candidates - 1] / candidates).mean()),

@@ -7,9 +7,10 @@ from datasets import Features, Value
 from datasets import Sequence as SequenceFeature
 
 from .answers import question_answering_scores
+from .checks import CheckedInput
 
 
-class QuestionAnswering(evaluate.Metric):
+class QuestionAnswering(CheckedInput, evaluate.Metric):
     """Exact match and F1 of answers, offline, in `evaluate`'s form.
 
     | input | value |

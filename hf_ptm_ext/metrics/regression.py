@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from .checks import check_pairs
+
 
 def regression_scores(predictions: Sequence[float], references: Sequence[float]) -> dict[str, float]:
     """All scores of regression.
@@ -24,10 +26,7 @@ def regression_scores(predictions: Sequence[float], references: Sequence[float])
         (0.918, 1.0, 2.82)
     """
     guessed, true = (np.asarray(values, dtype=np.float64).reshape(-1) for values in (predictions, references))
-    if len(guessed) != len(true) or not len(true):
-        raise ValueError(
-            f"`predictions` and `references` must be as many and at least one, got {len(guessed)} and {len(true)}."
-        )
+    check_pairs(guessed, true)
     if not (np.isfinite(guessed).all() and np.isfinite(true).all()):
         raise ValueError("`predictions` and `references` must be finite numbers, got NaN or infinity.")
     return {

@@ -11,6 +11,8 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from .checks import check_pairs
+
 NEGATIVE = ("NA", "no_relation", "Other")
 DIRECTION = re.compile(r"\(e\d,e\d\)$")
 
@@ -38,11 +40,7 @@ def relation_scores(
         >>> round(scores["accuracy"], 4), scores["micro_precision"], scores["semeval_f1"]
         (0.3333, 0.5, 0.25)
     """
-    if len(predictions) != len(references) or not len(references):
-        raise ValueError(
-            f"`predictions` and `references` must be as many and at least one, got {len(predictions)} and "
-            f"{len(references)}."
-        )
+    check_pairs(predictions, references)
     precision, recall, f1 = micro_without(predictions, references, negative)
     return {
         "accuracy": float(np.mean([p == r for p, r in zip(predictions, references, strict=True)])),
@@ -88,6 +86,7 @@ def micro_without(
         >>> micro_without(["x", "NA", "x"], ["x", "x", "NA"], {"NA"})
         (0.5, 0.5, 0.5)
     """
+    check_pairs(predictions, references)
     correct = sum(p == r and r not in negative for p, r in zip(predictions, references, strict=True))
     guessed = sum(p not in negative for p in predictions)
     true = sum(r not in negative for r in references)
@@ -109,6 +108,7 @@ def macro_f1(predictions: Sequence[str], references: Sequence[str]) -> float:
         >>> macro_f1(["a", "a"], ["a", "b"])
         0.3333333333333333
     """
+    check_pairs(predictions, references)
     scores = []
     for label in sorted(set(references)):
         correct = sum(p == r == label for p, r in zip(predictions, references, strict=True))
@@ -133,6 +133,7 @@ def semeval_f1(predictions: Sequence[str], references: Sequence[str], negative: 
         >>> semeval_f1(["A(e2,e1)"], ["A(e1,e2)"])
         0.0
     """
+    check_pairs(predictions, references)
     relations = [DIRECTION.sub("", label) for label in predictions], [DIRECTION.sub("", label) for label in references]
     names = sorted(set(relations[1]) - set(negative))
     scores = []

@@ -14,6 +14,8 @@ import evaluate
 from datasets import Features, Value
 from datasets import Sequence as SequenceFeature
 
+from .checks import CheckedInput
+
 ROUGE_TYPES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 TOKENIZERS = ("word", "character")
 # Thai, Lao, Burmese, Khmer, Han, Kana, Bopomofo: a character is a token. Any other run of letters or digits is one.
@@ -46,7 +48,7 @@ class _Tokens:
         self.tokenize = tokenize
 
 
-class Rouge(evaluate.Metric):
+class Rouge(CheckedInput, evaluate.Metric):
     """ROUGE-1, -2, -L and -Lsum: F1, the best of several references, averaged over the texts.
 
     | input | value |

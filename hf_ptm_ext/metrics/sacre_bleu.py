@@ -8,8 +8,10 @@ import evaluate
 from datasets import Features, Value
 from datasets import Sequence as SequenceFeature
 
+from .checks import CheckedInput
 
-class SacreBleu(evaluate.Metric):
+
+class SacreBleu(CheckedInput, evaluate.Metric):
     """Corpus BLEU of untokenised text, between 0 and 100, with its signature.
 
     | input | value |

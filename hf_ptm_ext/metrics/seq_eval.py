@@ -9,11 +9,13 @@ import evaluate
 from datasets import Features, Value
 from datasets import Sequence as SequenceFeature
 
+from .checks import CheckedInput
+
 MODES = ("strict", "default")
 SCHEMES = ("IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU")
 
 
-class SeqEval(evaluate.Metric):
+class SeqEval(CheckedInput, evaluate.Metric):
     """Precision, recall and F1 of typed entities: over all, and by type.
 
     | input | value |
@@ -76,6 +78,8 @@ class SeqEval(evaluate.Metric):
                     f"`predictions` and `references` must have as many tags; sentence {number} has {len(predicted)} "
                     f"and {len(true)}."
                 )
+        if not any(map(len, references)):
+            raise ValueError(f"`references` must have at least one tag, got {len(references)} empty sentences.")
         metrics = _library()
         strict = {"mode": "strict", "scheme": getattr(importlib.import_module("seqeval.scheme"), scheme)}
         with warnings.catch_warnings():

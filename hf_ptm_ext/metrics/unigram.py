@@ -47,9 +47,16 @@ class UnigramBaseline:
 
     def accuracy(self, targets: np.ndarray) -> float:
         """Share of `(targets,)` that the majority token gets right."""
-        return float((np.asarray(targets) == self.majority_token).mean())
+        return float((_some(targets) == self.majority_token).mean())
 
     def cross_entropy(self, targets: np.ndarray) -> float:
         """Mean of -log p over `(targets,)` in nats, with one added to every count."""
         smoothed = self.counts + 1
-        return float(-np.log(smoothed[np.asarray(targets)] / smoothed.sum()).mean())
+        return float(-np.log(smoothed[_some(targets)] / smoothed.sum()).mean())
+
+
+def _some(targets: np.ndarray) -> np.ndarray:
+    found = np.asarray(targets)
+    if not found.size:
+        raise ValueError("`targets` must have at least one token, got none.")
+    return found

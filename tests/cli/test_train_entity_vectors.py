@@ -60,3 +60,20 @@ def test_mistakes_are_told(tmp_path, capsys):
     bad.write_text("a b c\n", encoding="utf-8")
     assert main(["train-entity-vectors", str(bad), "--output_dir", str(tmp_path / "new")]) == 2
     assert "1 line has not: 1" in capsys.readouterr().err
+
+
+def test_entities_that_no_training_triple_has_are_marked_and_not_saved(tmp_path, caplog):
+    train, test = tmp_path / "train.tsv", tmp_path / "test.tsv"
+    train.write_text("a\tr\tb\nb\tr\tc\n", encoding="utf-8")
+    test.write_text("a\tr\tc\na\tr\tnever\n", encoding="utf-8")
+    titles = tmp_path / "titles.tsv"
+    titles.write_text("A\ta\nNever\tnever\n", encoding="utf-8")
+    words = [str(train), "--output_dir", str(tmp_path / "out"), "--test_file", str(test), "--titles", str(titles)]
+    assert main(["train-entity-vectors", *words, "--dimension", "4", "--epochs", "1"]) == 0
+    assert "1 of 4 entities are in no training triple, such as never" in caplog.text
+    assert "1 of 2 test triples have such an entity" in caplog.text
+    results = json.loads((tmp_path / "out" / "link_prediction.json").read_text(encoding="utf-8"))
+    assert (results["untrained_entities"], results["entities"]) == (["never"], 3)
+    assert results["queries_of_untrained_entities"] == 2
+    table = EntityTable.from_file(tmp_path / "out" / "entity_table.safetensors")
+    assert table.rows(["a", "never"]).tolist() == [1, 0]

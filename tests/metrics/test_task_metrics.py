@@ -3,13 +3,16 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import pearsonr, spearmanr
 from seqeval.metrics import classification_report
 from seqeval.scheme import IOB2
-from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef, mean_squared_error
 
+from hf_ptm_ext import metrics
 from hf_ptm_ext.data import spans_of
 from hf_ptm_ext.metrics import (
     Classification,
@@ -128,3 +131,56 @@ def test_reciprocal_rank_of_the_best_right_answer():
     assert metric == {"mrr": pytest.approx(0.5)}
     with pytest.raises(ValueError, match="got 1, 2 and 1"):
         mean_reciprocal_rank([0.1], [0, 1], ["q"])
+
+
+# ---- nothing to score ----
+
+NOTHING = {
+    "classification_scores": ([], []),
+    "entity_scores": ([], []),
+    "kbert_span_counts": ([], []),
+    "kbert_span_scores": ([], []),
+    "link_prediction_scores": (np.zeros(0),),
+    "matthews_correlation": ([], []),
+    "mean_reciprocal_rank": ([], [], []),
+    "predicted_types": ([],),
+    "question_answering_scores": ([], []),
+    "random_scores": (np.zeros(0, dtype=int),),
+    "regression_scores": ([], []),
+    "relation_scores": ([], []),
+    "typing_scores": ([], []),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in metrics.__all__ if name.endswith(("scores", "counts"))] + [*NOTHING]
+)
+def test_a_function_without_anything_to_score_says_so(name):
+    with pytest.raises(ValueError, match="must"):
+        getattr(metrics, name)(*NOTHING[name])
+
+
+@pytest.mark.parametrize("name", [name for name in metrics.__all__ if name[0].isupper() and name != "UnigramBaseline"])
+def test_a_metric_without_anything_to_score_says_so(name):
+    more = {"groups": []} if name == "MeanReciprocalRank" else {}
+    with pytest.raises(ValueError, match="must"):
+        getattr(metrics, name)().compute(predictions=[], references=[], **more)
+
+
+def test_empty_predictions_are_counted(caplog):
+    """They score nothing and are not left out of the mean."""
+    texts = {"predictions": ["", "a b c d"], "references": ["a b", "a b c d"]}
+    assert metrics.Rouge().compute(**texts)["rouge1"] == 0.5
+    assert metrics.SacreBleu().compute(**texts)["ref_len"] == 6
+    assert metrics.QuestionAnswering().compute(predictions=["", "b"], references=[["b"], ["b"]])["f1"] == 0.5
+    assert caplog.text.count("1 of 2 predictions are empty") == 3
+
+
+def test_correlations_of_numbers():
+    """As scipy gives them, with ties."""
+    guessed, true = [1.0, 2.0, 2.0, 4.0, 0.5, 3.0], [2.0, 1.0, 3.0, 5.0, 5.0, 4.5]
+    scores = metrics.regression_scores(guessed, true)
+    assert scores["pearson"] == pytest.approx(pearsonr(guessed, true).statistic, abs=1e-12)
+    assert scores["spearman"] == pytest.approx(spearmanr(guessed, true).statistic, abs=1e-12)
+    assert scores["mse"] == pytest.approx(mean_squared_error(true, guessed))
+    assert metrics.regression_scores([1.0, 1.0], [0.0, 2.0])["pearson"] == 0.0
