@@ -12,7 +12,7 @@ from ..distillation import DistillationTrainer, TheseusTrainer
 from ..files import read_json
 from ..hub.model_card import check_card_fields
 from ..trainers import ResumableTrainer, last_complete_checkpoint
-from .distill_arguments import THESEUS, DistillArguments, StudentArguments, parse, stage_arguments
+from .distill_arguments import THESEUS, DistillArguments, StudentArguments, parse, reads_predictions, stage_arguments
 from .distill_models import Pair, costs
 from .evaluation import Splits
 from .finetune_arguments import TaskDataArguments, data_name
@@ -80,7 +80,7 @@ def distill(
     examples, task = reader(data_args)
     check_card_fields(data_args.language, student_args.license or "unknown", pipeline_tag=task.pipeline_tag)
     configure_logging(training_args)
-    pair = Pair(task, student_args)
+    pair = Pair(task, student_args, reads_predictions(training_args))
     task = pair.task
     splits = Splits(
         task,
@@ -91,6 +91,8 @@ def distill(
 
     def common(args: Any) -> dict[str, Any]:
         """What every Trainer of the job is given."""
+        if pair.headless:
+            args.teacher_check_rows = 0
         return splits.trainer_options(args, pair.tokenizer)
 
     def staged(args: DistillArguments) -> Any:
@@ -133,7 +135,9 @@ def distill(
     job = SeededJob(variants, splits.evaluated, build, score, options, produced=splits.produced())
     results = splits.results(run_seeds(job, training_args))
     of_teacher = teacher_scores(pair, common, training_args, splits)
-    results["summary"][TEACHER] = {name: {"mean": value} for name, value in of_teacher.items()}
+    results["teacher_costs"] = {name: of_teacher[name] for name in COSTS}
+    if not pair.headless:
+        results["summary"][TEACHER] = {name: {"mean": value} for name, value in of_teacher.items()}
     finish(task, student_args, data_args, training_args, splits, results)
     if training_args.process_index == 0:
         print_results(results, task.shown, Path(training_args.output_dir))
@@ -183,27 +187,28 @@ def epochs_alone(args: DistillArguments) -> float:
 
 
 def teacher_scores(pair: Pair, common: Any, args: DistillArguments, splits: Splits) -> dict[str, float]:
-    """Scores of the first teacher on the data that is reported, and its `COSTS`."""
+    """Scores of the first teacher on the data that is reported, if its head is trained, and its `COSTS`."""
+    split = splits.reported or splits.evaluated[-1]
+    spent = costs(pair.teachers[0], splits.rows(split).inputs, splits.task.collator(pair.tokenizer))
+    if pair.headless:
+        return spent
     arguments = stage_arguments(args, {"objectives": {"labels": 1.0}}, f"{args.output_dir}/_runs/teacher", last=False)
     arguments.push_to_hub = False  # a teacher is only scored
     trainer = ResumableTrainer(model=pair.teachers[0], **common(arguments))
-    split = splits.reported or splits.evaluated[-1]
-    scores = splits.score(trainer, split, None)
-    spent = costs(pair.teachers[0], splits.rows(split).inputs, splits.task.collator(pair.tokenizer))
-    return {**scores, **spent}
+    return {**splits.score(trainer, split, None), **spent}
 
 
 def cost_rows(results: dict[str, Any]) -> list[list[str]]:
     """Size and speed of each variant, means over seeds, beside the teacher's.
 
     Args:
-        results: with `summary`.
+        results: with `summary` and `teacher_costs`.
 
     Returns:
         Rows of text.
     """
     means = {variant: [scores[name]["mean"] for name in COSTS] for variant, scores in results["summary"].items()}
-    of_teacher = means[TEACHER]
+    of_teacher = means[TEACHER] = [results["teacher_costs"][name] for name in COSTS]
     return [
         [
             variant,

@@ -3,6 +3,7 @@
 import inspect
 import math
 from dataclasses import dataclass, field, fields
+from types import SimpleNamespace
 from typing import Any, get_type_hints
 
 from transformers import TrainingArguments
@@ -102,6 +103,7 @@ def parse(arguments: list[str]) -> tuple[StudentArguments, TaskDataArguments, Di
         check(data, KnowledgeGraphArguments(), training)
     elif not data.train_file or not (data.validation_file or data.test_file):
         raise ValueError("`train_file` and `validation_file` or `test_file` must be named for masked-lm.")
+    check_student(student)
     check_stages(training)
     return student, data, training
 
@@ -183,6 +185,54 @@ def check_objectives(args: DistillationArguments) -> None:
             check_ranges({option: value}, f"{kind} {name}: ")
 
 
+def check_student(args: StudentArguments) -> None:
+    """Refuse options of a student that what is asked for has not.
+
+    Args:
+        args: the options.
+
+    Raises:
+        ValueError: see the messages.
+    """
+    if args.student_class != BILSTM:
+        return
+    plain = StudentArguments([])
+    unread = [
+        name
+        for name in ("student_layers", "student_num_attention_heads", "student_size", "student_init")
+        if getattr(args, name) != getattr(plain, name)
+    ]
+    if unread:
+        raise ValueError(
+            f"`{unread[0]}` is no option of `student_class` = {BILSTM}, which has one layer and nothing of the "
+            "teacher's, but `student_hidden_size` (both directions) and `student_intermediate_size` (the "
+            "classifier's). Begin with the recipe distill_bilstm.yaml."
+        )
+    if args.student_hidden_size is not None and args.student_hidden_size % 2:
+        raise ValueError(
+            f"`student_hidden_size` must be even for `student_class` = {BILSTM}, half for each direction, got "
+            f"{args.student_hidden_size}."
+        )
+
+
+def reads_predictions(args: DistillArguments) -> bool:
+    """Whether a stage compares the teachers' predictions, for which they need a trained head.
+
+    Args:
+        args: with stages that were checked.
+    """
+    shape: Any = SimpleNamespace(is_regression=False)
+    for options in args.stages.values():
+        found = stage_arguments(args, options, args.output_dir, last=True)
+        if options.get("preset") == THESEUS:
+            return True
+        preset, given = found.preset, found.preset_options or {}
+        listed = as_list(found.objectives) if preset is None else PRESETS[preset](shape, **given)
+        if any(each["objective"] == "soft_labels" for each in listed):
+            return True
+    return False
+
+
 def stage_arguments(args: DistillArguments, options: dict[str, Any], folder: str, last: bool) -> Any:
     """The arguments of one stage: those of the job, and its own.
 
@@ -206,4 +256,13 @@ def stage_arguments(args: DistillArguments, options: dict[str, Any], folder: str
     return cls(**values)
 
 
-__all__ = ["BILSTM", "GROUPS", "THESEUS", "DistillArguments", "StudentArguments", "parse", "stage_arguments"]
+__all__ = [
+    "BILSTM",
+    "GROUPS",
+    "THESEUS",
+    "DistillArguments",
+    "StudentArguments",
+    "parse",
+    "reads_predictions",
+    "stage_arguments",
+]

@@ -1,5 +1,6 @@
 """Teachers, students and the speed of both, for `hf-ptm-ext distill`."""
 
+import logging
 import time
 from collections.abc import Sequence
 from functools import cached_property
@@ -12,7 +13,9 @@ from transformers import AutoConfig, set_seed
 from ..distillation import make_student
 from .checkpoint_names import tokenizer_of
 from .distill_arguments import BILSTM, StudentArguments
-from .loading import in_order, load_model, own_classes, set_labels, with_order_of
+from .loading import NoTrainedHead, in_order, load_model, own_classes, set_labels, with_order_of
+
+logger = logging.getLogger(__name__)
 
 TIMED_ROWS = 256
 TIMED_BATCH = 32
@@ -24,13 +27,15 @@ class Pair:
     Args:
         task: its labels and its head.
         args: which teachers, what student.
+        needs_head: whether what is compared are the teachers' predictions.
 
     Raises:
-        ValueError: a teacher has no trained head, or other classes.
+        ValueError: a teacher has no trained head and needs one, or other classes.
     """
 
-    def __init__(self, task: Any, args: StudentArguments):
-        self.args = args
+    def __init__(self, task: Any, args: StudentArguments, needs_head: bool = True):
+        self.args, self.needs_head = args, needs_head
+        self.headless: set[str] = set()
         self.source = {"revision": args.teacher_revision, "trust_remote_code": args.trust_remote_code}
         # The first teacher's order of classes is the task's.
         self.task = with_order_of(task, AutoConfig.from_pretrained(args.teacher_name_or_path[0], **self.source))
@@ -42,14 +47,22 @@ class Pair:
 
     @cached_property
     def teachers(self) -> list[Any]:
-        """The teachers, in evaluation mode, each with a trained head and the data's classes."""
+        """The teachers, in evaluation mode, each with a trained head and the data's classes if it needs one."""
         return [self._teacher(name) for name in self.args.teacher_name_or_path]
 
     def _teacher(self, name: str) -> Any:
         head = getattr(transformers, f"AutoModelFor{self.task.head}")
         options = {"argument": "teacher_name_or_path", "tokenizer": self.tokenizer, **self.source}
-        model = load_model(head, name, new_head=False, kind=self.task.kind, **options)
-        if self.task.labels:
+        try:
+            model = load_model(head, name, new_head=False, kind=self.task.kind, **options)
+        except NoTrainedHead:
+            if self.needs_head:
+                raise
+            logger.warning("`teacher_name_or_path` = %s has no trained head, and none is read: no score of it.", name)
+            self.headless.add(name)
+            classes = {"num_labels": len(self.task.labels)} if self.task.labels else {}
+            model = load_model(head, name, **options, **classes)
+        if self.task.labels and name not in self.headless:
             self._check_labels(name, model.config)
         return model.eval()
 
@@ -68,8 +81,8 @@ class Pair:
         Args:
             seed: of the weights that are new.
         """
+        args, teacher = self.args, self.teachers[0]
         set_seed(seed)
-        args = self.args
         if args.student_name_or_path is not None:
             name, labels = args.student_name_or_path, self.task.labels
             theirs = own_classes(AutoConfig.from_pretrained(name))
@@ -80,7 +93,7 @@ class Pair:
             model = self._bilstm()
         else:
             model = make_student(
-                self.teachers[0],
+                teacher,
                 layers=args.student_layers,
                 hidden_size=args.student_hidden_size,
                 intermediate_size=args.student_intermediate_size,
@@ -98,7 +111,12 @@ class Pair:
 
         if self.task.head != "SequenceClassification":
             raise ValueError(f"`student_class` = {BILSTM} is a classifier of texts, got `task` = {self.task.name}.")
-        sizes = {} if self.args.student_hidden_size is None else {"hidden_size": self.args.student_hidden_size}
+        args = self.args
+        given = {
+            "lstm_size": args.student_hidden_size and args.student_hidden_size // 2,  # of each direction
+            "classifier_size": args.student_intermediate_size,
+        }
+        sizes = {name: size for name, size in given.items() if size is not None}
         config = DistilledBiLstmConfig(
             vocab_size=len(self.tokenizer),
             pad_token_id=self.tokenizer.pad_token_id,

@@ -24,6 +24,10 @@ POSITIONS = ("position_embeddings", "embed_positions", "wpe")
 GENERIC = re.compile(r"LABEL_\d+")
 
 
+class NoTrainedHead(ValueError):
+    """A checkpoint has no head where a trained one is needed."""
+
+
 def load_model(
     cls: Any,
     name: str,
@@ -86,7 +90,7 @@ def load_model(
             f"{tuple(theirs)} in the file, {tuple(ours)} in the model. Give the config that belongs to the weights."
         )
     if not new_head and missing & head:
-        raise ValueError(
+        raise NoTrainedHead(
             f"{where} has no trained head for {kind}: `{min(missing & head)}` is not in it. Train it first "
             "(`hf-ptm-ext finetune`, or `hf-ptm-ext pretrain` for a masked language model) and name its folder."
         )

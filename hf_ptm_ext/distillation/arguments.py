@@ -30,6 +30,7 @@ class DistillationArguments(TrainingArguments):
         teacher_cache: file with the teacher's outputs for each training row, written if it is not there.
         sample_id_column: column with a number that stays with its row; the cache is keyed by it.
         progressive_steps: updates of progressive distillation (default: those of the run).
+        train_head_only: whether the student's encoder, embeddings included, stays as it is, its head alone trained.
     """
 
     preset: str | None = field(default=None, metadata={"help": f"One of {', '.join(PRESET_NAMES)}."})
@@ -55,6 +56,7 @@ class DistillationArguments(TrainingArguments):
     progressive_steps: int | None = field(
         default=None, metadata={"help": "Updates of progressive distillation. Default: those of the run."}
     )
+    train_head_only: bool = field(default=False, metadata={"help": "Leave the student's encoder as it is."})
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -64,13 +64,14 @@ def distilbert(
     return [each for each in objectives if each["weight"]]
 
 
-def tinybert_layers(student: ModelShape, *, layers: Layers = "uniform", projection: str = "shared") -> Objectives:
+def tinybert_layers(student: ModelShape, *, layers: Layers = "uniform", projection: str = "auto") -> Objectives:
     """TinyBERT's attention and hidden-state losses, weight 1 each, the embeddings among the states.
 
     Args:
         student: the student, with the teacher's number of heads.
         layers: `uniform`; for other maps compose the objectives.
-        projection: see `HiddenTerm`.
+        projection: see `HiddenTerm`; the released code's is `shared`, also on a copied student, whose states it
+            disturbs.
     """
     return [
         {"objective": "attention_scores", "layers": layers},

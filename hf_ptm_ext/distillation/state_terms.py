@@ -1,5 +1,6 @@
 """Terms on hidden states: TinyBERT's projected distance, DistilBERT's cosine, PKD's patience, MobileBERT's maps."""
 
+import logging
 from typing import Any
 
 import torch
@@ -17,7 +18,9 @@ from .layer_maps import Layers, hidden_map
 from .layouts import ModelShape
 from .terms import LayerTerm, Pass, require_equal
 
-PROJECTIONS = ("shared", "separate", "none")
+logger = logging.getLogger(__name__)
+
+PROJECTIONS = ("shared", "separate", "none", "auto")
 _OTHER_WIDTH = "Build the student with the teacher's width, or use objective 'hidden', which projects."
 
 
@@ -43,7 +46,8 @@ class HiddenTerm(LayerTerm):
         layers: see `hidden_map`.
         projection: `shared`: one linear map for all states, the embeddings too, also where the widths are equal (the
             released code); `separate`: one for each pair (the paper has two); `none`: equal widths are compared as
-            they are.
+            they are; `auto`: `none` for a student that `make_student` copied from a teacher of its width, which a map
+            drawn at random would pull away from what it has, otherwise `shared`.
         kwargs: `name` and `weight`.
     """
 
@@ -62,6 +66,15 @@ class HiddenTerm(LayerTerm):
         super().__init__(pairs, ("hidden",), state_offset=-1, **kwargs)
         if projection not in PROJECTIONS:
             raise ValueError(f"`projection` must be one of {', '.join(PROJECTIONS)}, got {projection!r}.")
+        if projection == "auto":
+            report = getattr(student.model, "student_report", None)
+            copied = bool(report and report.layers) and student.hidden_size == teacher.hidden_size
+            projection = "none" if copied else "shared"
+            if copied:
+                logger.warning(
+                    "Hidden states are compared without a projection: the student was copied from the teacher and has "
+                    "its width. The released TinyBERT code projects all the same: `projection` = shared."
+                )
         if projection == "none":
             advice = "Set `projection` to 'shared' or 'separate'."
             require_equal("hidden_size", student, teacher, self.name, advice)

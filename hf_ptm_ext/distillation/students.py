@@ -295,7 +295,9 @@ def _mobilebert_config(config: Any, student_class: type[PreTrainedModel], sizes:
                 f"`{name}` must be the teacher's {getattr(config, name)} for MobileBERT, whose feature maps and "
                 f"attention are compared without a projection, got {sizes[name]}."
             )
-    intra = min(student_class.config_class().intra_bottleneck_size, max(config.hidden_size // 4, 1))
+    heads = config.num_attention_heads
+    intra = min(student_class.config_class().intra_bottleneck_size, config.hidden_size // 4)
+    intra = max(intra // heads, 1) * heads  # inside, each head has its share
     return student_class.config_class(
         **_shared_fields(config),
         hidden_size=config.hidden_size,

@@ -3,7 +3,7 @@
 import copy
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -260,7 +260,22 @@ class DistillationTrainer(PlainModelCheckpoints):
         self._check_teacher()
         if self.args.teacher_cache is not None:
             self._cache = self._teacher_cache(Path(self.args.teacher_cache))
-        return super().train(*args, **kwargs)
+        with self._frozen_encoder() if self.args.train_head_only else nullcontext():
+            return super().train(*args, **kwargs)
+
+    @contextmanager
+    def _frozen_encoder(self) -> Iterator[None]:
+        """The student's encoder gets no gradient, and is then as it was."""
+        encoder = [parameter for parameter in self.student.base_model.parameters() if parameter.requires_grad]
+        for parameter in encoder:
+            parameter.requires_grad_(False)
+        try:
+            if not any(parameter.requires_grad for parameter in self.student.parameters()):
+                raise ValueError(f"`train_head_only` needs a head, {type(self.student).__name__} has none to train.")
+            yield
+        finally:
+            for parameter in encoder:
+                parameter.requires_grad_(True)
 
     def _check_teacher(self) -> None:
         several = self.eval_dataset is None or isinstance(self.eval_dataset, dict)

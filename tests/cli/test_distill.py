@@ -9,6 +9,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 from transformers import (
+    AutoModel,
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -198,6 +199,65 @@ def test_on_plain_text_the_student_can_be_evaluated_while_it_learns(masked_lm_te
 def test_a_preset_that_trains_the_teacher_is_no_stage(masked_lm_teacher, texts, tmp_path, capsys):
     distill_text(tmp_path / "out", masked_lm_teacher, texts, preset="dualtrain", code=2)
     assert "DataCollatorForMixedVocabulary" in capsys.readouterr().err
+
+
+def test_the_general_recipe_takes_a_headless_teacher_and_leaves_its_student(data, tmp_path, monkeypatch, capsys):  # noqa: F811
+    texts = tmp_path / "texts.txt"
+    lines = (data / "texts.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    texts.write_text("\n".join(line.split("\t")[0] for line in lines), encoding="utf-8")
+    headless = tmp_path / "headless"
+    AutoModel.from_pretrained(data / "bert").save_pretrained(headless)
+    AutoTokenizer.from_pretrained(data / "bert").save_pretrained(headless)
+    encoders = []
+    train = DistillationTrainer.train
+
+    def remembered(trainer, *args, **kwargs):
+        result = train(trainer, *args, **kwargs)
+        encoders.append({name: value.clone() for name, value in trainer.student.state_dict().items()})
+        return result
+
+    monkeypatch.setattr(DistillationTrainer, "train", remembered)
+    recipe = yaml.safe_load((CONFIGS / "distill_tinybert_general.yaml").read_text(encoding="utf-8"))
+    stages = {name: {**options, "num_train_epochs": 1} for name, options in recipe["stages"].items()}
+    results = distill(
+        tmp_path / "out",
+        headless,
+        texts,
+        "distill_tinybert_general.yaml",
+        task="masked-lm",
+        stages=json.dumps(stages),
+        student_layers=1,
+        student_hidden_size=24,
+        student_num_attention_heads=AutoModel.from_pretrained(headless).config.num_attention_heads,
+        student_intermediate_size=24,
+        baseline=False,
+    )
+    assert set(results["summary"]) == {"distilled"}, "an untrained head has no score"
+    assert "to the teacher's" in capsys.readouterr().out
+    before, after = encoders
+    moved = {name for name, value in before.items() if not torch.equal(value, after[name])}
+    assert moved
+    assert all(name.startswith("cls.") for name in moved), "the second stage trains what fills masks, and nothing else"
+    distill(tmp_path / "soft", headless, texts, task="masked-lm", stages='{"a": {"preset": "soft-labels"}}', code=2)
+    assert "has no trained head for masked language modelling" in capsys.readouterr().err
+
+
+def test_the_bilstm_recipe_takes_sizes_and_refuses_what_it_has_not(data, teacher, tmp_path, capsys):  # noqa: F811
+    stages = '{"distil": {"preset": "bilstm", "num_train_epochs": 1}}'
+    options = {"student_hidden_size": 64, "student_intermediate_size": 20, "stages": stages, "baseline": False}
+    distill(tmp_path / "out", teacher, data / "texts.tsv", "distill_bilstm.yaml", **options)
+    config = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").config
+    assert (config.hidden_size, config.lstm_size, config.classifier_size) == (64, 32, 20)
+    for changed in ({"student_hidden_size": 63}, {"student_layers": 2}, {"student_init": "first"}):
+        distill(tmp_path / "no", teacher, data / "texts.tsv", "distill_bilstm.yaml", code=2, **{**options, **changed})
+        (name,) = changed
+        assert f"`{name}` " in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_module_replacing_refuses_another_width_before_it_trains(data, teacher, tmp_path, capsys):  # noqa: F811
+    options = {"student_layers": 1, "student_hidden_size": 8}
+    distill(tmp_path / "out", teacher, data / "texts.tsv", "distill_theseus.yaml", code=2, **options)
+    assert "`successor` must have the predecessor's `hidden_size`" in capsys.readouterr().err
 
 
 class Stop(BaseException):

@@ -16,7 +16,7 @@ from transformers import (
 )
 
 from hf_ptm_ext import DataCollatorForMaskedLanguageModeling
-from hf_ptm_ext.distillation import DistillationArguments, DistillationTrainer
+from hf_ptm_ext.distillation import DistillationArguments, DistillationTrainer, make_student
 from hf_ptm_ext.distillation.checks import against_chance
 from hf_ptm_ext.distillation.teachers import weights_digest
 from tests.distillation.pairs import LENGTHS, model, pair, rows, trainer
@@ -291,3 +291,51 @@ def test_a_teacher_of_another_dtype_teaches_the_same(tmp_path):
         assert run.wrapper.teachers.models[0].dtype == (torch.bfloat16 if dtype else torch.float32)
     assert losses[0] == pytest.approx(losses[1], rel=5e-2)
     assert losses[0] != losses[1]
+
+
+def test_a_copied_student_is_compared_without_a_random_projection(tmp_path, caplog):
+    """Half of the teacher's layers, then updates of the intermediate stage: states stay the teacher's."""
+    teacher = model(BertForSequenceClassification, 1, 4, 24).eval()
+    data = rows("tinybert-intermediate")
+    ids = torch.stack([row["input_ids"] for row in data])
+    mask = torch.stack([row["attention_mask"] for row in data])
+
+    def likeness(options):
+        student = make_student(teacher, layers=4)
+        run = trainer(
+            tmp_path / str(options),
+            "tinybert-intermediate",
+            models=(student, teacher),
+            preset_options=options,
+            max_steps=20,
+            learning_rate=1e-3,
+        )
+        run.train()
+        with torch.no_grad():
+            states = [each.eval().bert(ids, attention_mask=mask).last_hidden_state for each in (run.student, teacher)]
+        return torch.nn.functional.cosine_similarity(*states, dim=-1)[mask.bool()].mean(), run.wrapper.terms["hidden"]
+
+    kept, term = likeness({})
+    assert term.projection == "none"
+    assert "compared without a projection" in caplog.text
+    shared, other = likeness({"projection": "shared"})
+    assert other.projection == "shared"
+    assert kept > 0.999 > shared
+    fresh = make_student(teacher, 2, init="none")
+    fresh = trainer(tmp_path / "fresh", "tinybert-intermediate", models=(fresh, teacher))
+    assert fresh.wrapper.terms["hidden"].projection == "shared"
+    narrow = make_student(teacher, 2, hidden_size=12)
+    narrow = trainer(tmp_path / "narrow", "tinybert-intermediate", models=(narrow, teacher))
+    assert narrow.wrapper.terms["hidden"].projection == "shared"
+
+
+def test_the_head_alone_is_trained_where_asked(tmp_path):
+    student, teacher = pair("tinybert-prediction")
+    before = {name: value.clone() for name, value in student.state_dict().items()}
+    run = trainer(tmp_path, "tinybert-prediction", models=(student, teacher), train_head_only=True, max_steps=3)
+    run.train()
+    moved = {name for name, value in student.state_dict().items() if not torch.equal(value, before[name])}
+    assert moved == {"classifier.weight", "classifier.bias"}
+    assert all(parameter.requires_grad for parameter in student.parameters())
+    with pytest.raises(ValueError, match="`train_head_only` needs a head"):
+        trainer(tmp_path / "none", "tinybert-general", train_head_only=True).train()

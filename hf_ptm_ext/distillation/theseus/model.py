@@ -100,7 +100,7 @@ class TheseusModel(AuxiliaryObjective):
 
     Raises:
         TypeError: the predecessor is no model of transformers, or the successor is of another class.
-        ValueError: no list of layers, or numbers of layers that do not divide.
+        ValueError: no list of layers, numbers of layers that do not divide, or a successor of another width.
 
     Example:
         >>> from transformers import BertConfig, BertForSequenceClassification
@@ -118,6 +118,12 @@ class TheseusModel(AuxiliaryObjective):
                 raise TypeError(
                     f"`successor` must be of the predecessor's class {type(predecessor).__name__}, got "
                     f"{type(successor).__name__}."
+                )
+            widths = [model.config.hidden_size for model in (predecessor, successor)]
+            if widths[0] != widths[1]:
+                raise ValueError(
+                    f"`successor` must have the predecessor's `hidden_size` of {widths[0]}, got {widths[1]}: its "
+                    "layers take the place of the predecessor's."
                 )
             _refuse_shared_weights(predecessor, successor)
         else:
