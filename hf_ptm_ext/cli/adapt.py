@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, TrainerCallback
 
+from ..data.bad_rows import BadRows
 from ..hub.adapter_card import write_adapter_card
 from ..hub.model_card import check_card_fields
 from ..trainers import ResumableTrainer
@@ -164,7 +165,8 @@ def adapt(
         revision=model_args.model_revision,
         trust_remote_code=model_args.trust_remote_code,
     )
-    examples, task = read_splits(data_args)
+    with BadRows(data_args.on_bad_rows) as bad:
+        examples, task = read_splits(data_args)
     check_card_fields(data_args.language, model_args.license or "unknown", pipeline_tag=task.pipeline_tag)
     configure_logging(training_args)
     encoder = Encoder(task, model_args, KnowledgeGraphArguments())
@@ -175,6 +177,7 @@ def adapt(
         lambda found: task.encode(found, encoder.tokenizer, data_args.max_seq_length),
         data_args.drop_overlap,
     )
+    splits.notes |= bad.results()
 
     def build(method: str, args: AdaptArguments) -> tuple[ResumableTrainer, Any]:
         if method == FULL:

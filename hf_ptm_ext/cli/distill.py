@@ -8,6 +8,7 @@ from typing import Any
 
 from transformers import set_seed
 
+from ..data.bad_rows import BadRows
 from ..distillation import DistillationTrainer, TheseusTrainer
 from ..files import read_json
 from ..hub.model_card import check_card_fields
@@ -77,7 +78,8 @@ def distill(
     if student_args.student_name_or_path is not None:
         check_positions(student_args.student_name_or_path, data_args, argument="student_name_or_path")
     reader = read_texts if data_args.task == MaskedLMTask.name else read_splits
-    examples, task = reader(data_args)
+    with BadRows(data_args.on_bad_rows) as bad:
+        examples, task = reader(data_args)
     check_card_fields(data_args.language, student_args.license or "unknown", pipeline_tag=task.pipeline_tag)
     configure_logging(training_args)
     pair = Pair(task, student_args, reads_predictions(training_args))
@@ -88,6 +90,7 @@ def distill(
         lambda found: task.encode(found, pair.tokenizer, data_args.max_seq_length),
         data_args.drop_overlap,
     )
+    splits.notes |= bad.results()
 
     def common(args: Any) -> dict[str, Any]:
         """What every Trainer of the job is given."""

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..data.bad_rows import BadRows
 from ..hub.model_card import check_card_fields
 from ..trainers import ResumableTrainer
 from .checkpoint_names import check_names
@@ -81,7 +82,8 @@ def finetune(
         revision=model_args.model_revision,
         trust_remote_code=model_args.trust_remote_code,
     )
-    examples, task = read_splits(data_args)
+    with BadRows(data_args.on_bad_rows) as bad:
+        examples, task = read_splits(data_args)
     check_card_fields(data_args.language, model_args.license or "unknown", pipeline_tag=task.pipeline_tag)
     configure_logging(training_args)
     encoder = Encoder(task, model_args, knowledge_args)
@@ -92,6 +94,7 @@ def finetune(
         return task.encode(found, encoder.tokenizer, data_args.max_seq_length, **options)
 
     splits = Splits(task, examples, encode, data_args.drop_overlap)
+    splits.notes |= bad.results()
 
     def build(variant: str, args: FinetuneArguments) -> tuple[ResumableTrainer, Any]:
         trainer = ResumableTrainer(

@@ -4,8 +4,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..data.bad_rows import ERROR
 from ..data.tag_schemes import PLAIN, SCHEMES
 from ..models.kbert.configuration_kbert import POOLINGS
+from .job_arguments import BAD_ROWS
 from .seeded_arguments import DROP_OVERLAP, SeededArguments, parse_groups
 
 TASK_NAMES = ("classification", "tagging", "question-answering", "extraction", "regression")
@@ -36,7 +38,8 @@ class TaskDataArguments:
     train_file: list[str] | None = field(
         default=None,
         metadata={
-            "help": "Files or glob patterns: .jsonl, .csv, .tsv, .parquet, CoNLL, SQuAD's .json (text also .gz)."
+            "help": "Files or glob patterns: .jsonl, .csv, .tsv, .parquet, CoNLL, SQuAD's .json (text also .gz), or "
+            "brat's folders."
         },
     )
     validation_file: list[str] | None = field(default=None, metadata={"help": "Files for evaluation."})
@@ -62,9 +65,15 @@ class TaskDataArguments:
         },
     )
     words_column: str = field(
-        default="tokens", metadata={"help": "Tagging: column with the words, a list or separated by one blank."}
+        default="tokens",
+        metadata={"help": "Tagging: column with the words, a list or separated by one blank; of CoNLL its number."},
     )
-    tags_column: str = field(default="tags", metadata={"help": "Tagging: column with their tags."})
+    tags_column: str = field(
+        default="tags",
+        metadata={
+            "help": "Tagging: column with their tags, or with spans of characters; of CoNLL its number, from 1."
+        },
+    )
     tag_scheme: str = field(
         default=AUTO,
         metadata={"help": "Tagging: auto, iob2, iob1, bioes, or plain for tags without spans (parts of speech)."},
@@ -97,9 +106,10 @@ class TaskDataArguments:
     )
     file_format: str | None = field(
         default=None,
-        metadata={"help": "jsonl, csv, tsv, parquet, conll or squad, for files whose names do not tell."},
+        metadata={"help": "jsonl, csv, tsv, parquet, conll, brat or squad, for files whose names do not tell."},
     )
     encoding: str = field(default="utf-8", metadata={"help": "Encoding of text files."})
+    on_bad_rows: str = field(default=ERROR, metadata=BAD_ROWS)
     max_seq_length: int = field(default=128, metadata={"help": "Most tokens of a row, special tokens included."})
     max_train_rows: int | None = field(default=None, metadata={"help": "Use only the first rows."})
     max_eval_rows: int | None = field(default=None, metadata={"help": "Evaluate and test on the first rows only."})

@@ -9,6 +9,7 @@ from typing import Any
 
 from transformers import set_seed
 
+from ..data.bad_rows import BadRows
 from ..hub.model_card import check_card_fields, write_model_card
 from ..models.unilm.tokenizer_unilm import unilm_tokenizer
 from ..objectives import label_smoothed_loss
@@ -86,7 +87,9 @@ def finetune(
     signature = signature_of(model_args, data_args, objective_args, decoding_args, training_args)
     set_seed(training_args.seed)
 
-    examples = {name: found for name in ("train", *EVALUATED) if (found := read_split(data_args, name)) is not None}
+    with BadRows(data_args.on_bad_rows) as bad:
+        read = {name: read_split(data_args, name) for name in ("train", *EVALUATED)}
+    examples = {name: found for name, found in read.items() if found is not None}
     tokenizer = choose_tokenizer(model_args, data_args, examples["train"])
     metrics = generation_metrics(decoding_args, tokenizer)
     splits = {name: tokenize(data_args, found, tokenizer, name) for name, found in examples.items()}
@@ -114,7 +117,7 @@ def finetune(
         metrics.references = splits["validation"].references
     elif "test" not in splits:
         logger.warning("Nothing is evaluated: name `validation_file` or `test_file` for that.")
-    results = dict(trainer.train(resume_from_checkpoint=checkpoint).metrics)
+    results = {**trainer.train(resume_from_checkpoint=checkpoint).metrics, **bad.results()}
     texts: dict[str, list[str]] = {}
     length = mean_target_length(splits["train"], tokenizer)
     for name, prefix in EVALUATED.items():

@@ -4,7 +4,14 @@ from dataclasses import dataclass, field
 
 from transformers import TrainingArguments
 
+from ..data.bad_rows import ON_BAD_ROWS
 from ..trainers.stopping import NONFINITE
+
+# Of the option `on_bad_rows`.
+BAD_ROWS = {
+    "help": "Rows of a file that cannot be used: error tells all of them, skip leaves them out with a count.",
+    "choices": ON_BAD_ROWS,
+}
 
 
 @dataclass
@@ -28,4 +35,4 @@ class JobArguments(TrainingArguments):
     )
 
 
-__all__ = ["JobArguments"]
+__all__ = ["BAD_ROWS", "JobArguments"]

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from ..data.bad_rows import ERROR
+from .job_arguments import BAD_ROWS
 from .seeded_arguments import DROP_OVERLAP, SeededArguments, parse_groups
 
 
@@ -37,6 +39,8 @@ class KnowledgeDataArguments:
         default=None,
         metadata={"help": "lemma, part of speech, synsets: link mentions to their first noun sense by name."},
     )
+    encoding: str = field(default="utf-8", metadata={"help": "Encoding of text files."})
+    on_bad_rows: str = field(default=ERROR, metadata=BAD_ROWS)
     labels_field: str | None = field(default=None, metadata={"help": "Field with the types (entity typing)."})
     always_one_type: bool = field(
         default=False, metadata={"help": "Always predict the likeliest type too, as for FIGER (entity typing)."}

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from transformers import AutoConfig, Trainer
 
+from ..data.bad_rows import BadRows
 from ..data.wordnet import NounLinker
 from ..hub.model_card import check_card_fields
 from ..trainers import ResumableTrainer
@@ -63,7 +64,8 @@ def finetune(
         trust_remote_code=model_args.trust_remote_code,
     )
     configure_logging(training_args)
-    examples, task = read_examples(task_name, data_args)
+    with BadRows(data_args.on_bad_rows) as bad:
+        examples, task = read_examples(task_name, data_args)
     task = with_order_of(task, checkpoint_config(model_args))
     processors: dict[str, Any] = {}
 
@@ -71,6 +73,7 @@ def finetune(
         return Rows(rows_of(task, found, processors[variant], table if variant == WITH else None, data_args))
 
     splits = Splits(task, examples, encode, data_args.drop_overlap)
+    splits.notes |= bad.results()
     table = open_table(model_args, splits.examples)
     count_cut_mentions(splits, model_args, data_args)
 

@@ -145,7 +145,7 @@ class RelationTask(MarkedMentions):
 
     @staticmethod
     def read(path: str, data: KnowledgeDataArguments, unlabelled: bool = False) -> list[RelationExample]:
-        return read_relation_examples(path, unlabelled)
+        return read_relation_examples(path, unlabelled, encoding=data.encoding)
 
     @staticmethod
     def spans(example: RelationExample) -> list[tuple[tuple[int, int], str]]:
@@ -209,7 +209,7 @@ class TypingTask(MarkedMentions):
 
     @staticmethod
     def read(path: str, data: KnowledgeDataArguments, unlabelled: bool = False) -> list[TypingExample]:
-        return read_typing_examples(path, data.labels_field, unlabelled)
+        return read_typing_examples(path, data.labels_field, unlabelled, encoding=data.encoding)
 
     @staticmethod
     def spans(example: TypingExample) -> list[tuple[tuple[int, int], str]]:

@@ -97,11 +97,12 @@ def read_texts(data: TaskDataArguments) -> tuple[dict[str, list[Any]], MaskedLMT
         ValueError: a split is empty.
     """
     examples: dict[str, list[Any]] = {}
+    options = {"file_format": data.file_format, "encoding": data.encoding, "text_column": data.text_column}
     for name in ("train", "validation", "test"):
         files = getattr(data, f"{name}_file")
         if files:
             limit = data.max_train_rows if name == "train" else data.max_eval_rows
-            examples[name] = list(islice(FileDocuments(files), limit))
+            examples[name] = list(islice(FileDocuments(files, **options), limit))
             if not examples[name]:
                 raise ValueError(f"`{name}_file` has no text: {files}.")
     return examples, MaskedLMTask()

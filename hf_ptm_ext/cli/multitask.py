@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 from transformers import AutoConfig, AutoModel, set_seed
 
+from ..data.bad_rows import BadRows
 from ..hub.model_card import check_card_fields
 from ..trainers import Mixing, MultiTaskTrainer, PushFailed, StochasticAnswerClassifier, Task, TaskRows
 from .checkpoint_names import check_names
@@ -74,10 +75,12 @@ class OneOfSeveral:
     ):
         self.name, self.data_args, self.options, self.model_args = name, data_args, options, model_args
         try:
-            examples, task = read_splits(data_args)
+            with BadRows(data_args.on_bad_rows) as bad:
+                examples, task = read_splits(data_args)
             self.encoder = Encoder(task, model_args, KnowledgeGraphArguments())
             self.task = self.encoder.task
             self.splits = Splits(self.task, examples, self._encode, data_args.drop_overlap)
+            self.splits.notes |= bad.results()
         except ValueError as error:
             raise ValueError(f"Task {name}: {error}") from error
 

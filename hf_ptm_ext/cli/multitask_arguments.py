@@ -6,17 +6,19 @@ from typing import Any
 
 from torch import nn
 
+from ..data.bad_rows import ERROR
 from ..objectives.smart import NORMS, RULES
 from ..trainers import Mixing, Smart
 from ..trainers.multi_task.mixing import STRATEGIES
 from .finetune_arguments import FinetuneModelArguments, KnowledgeGraphArguments, TaskDataArguments, check
+from .job_arguments import BAD_ROWS
 from .options import OptionParser, checked, with_recipe
 from .recipes import as_flags, nested, split_nested
 from .seeded_arguments import SeededArguments, parse_groups
 
 PLAIN, SAN = "plain", "san"
 # Arguments of the run that every task takes over unless it has its own.
-COMMON = ("max_seq_length", "language", "data_license")
+COMMON = ("max_seq_length", "on_bad_rows", "language", "data_license")
 
 
 @dataclass
@@ -32,6 +34,7 @@ class TasksArguments:
         },
     )
     max_seq_length: int = field(default=128, metadata={"help": "Most tokens of a row, unless a task says otherwise."})
+    on_bad_rows: str = field(default=ERROR, metadata=BAD_ROWS)
     language: str = field(default="und", metadata={"help": "Language of the texts, for the model cards: en, zh..."})
     data_license: str | None = field(default=None, metadata={"help": "Licence of the data, for the model cards."})
     mixing: str = field(

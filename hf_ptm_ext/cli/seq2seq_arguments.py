@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 
 from transformers import Seq2SeqTrainingArguments
 
+from ..data.bad_rows import ERROR
 from ..resources import resource
-from .job_arguments import JobArguments
+from .job_arguments import BAD_ROWS, JobArguments
 from .options import checked, read_options, with_recipe
 from .pretrain_arguments import ModelArguments
 from .recipes import as_flags, read_mapping
@@ -61,6 +62,7 @@ class Seq2SeqDataArguments:
         },
     )
     encoding: str = field(default="utf-8", metadata={"help": "Encoding of text files."})
+    on_bad_rows: str = field(default=ERROR, metadata=BAD_ROWS)
     max_context_characters: int | None = field(
         default=None, metadata={"help": "With squad: cut passages to so many characters around the answer."}
     )

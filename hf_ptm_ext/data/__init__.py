@@ -10,6 +10,7 @@ from .annotated_text import (
     read_relation_examples,
     read_typing_examples,
 )
+from .bad_rows import BadRows
 from .embedded import embedded_corpus, embedded_corpus_path
 from .entity_documents import (
     EntitySentence,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from .streaming import PretrainingStream
 
 __all__ = [
+    "BadRows",
     "BlockPacker",
     "DatasetDocuments",
     "Document",

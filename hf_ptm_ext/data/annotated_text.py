@@ -1,20 +1,28 @@
 """Text with marked mentions: examples of relation classification and entity typing, from the files people have.
 
-    relations   FewRel (`tokens`, `head`, `tail`, `relation`), ERNIE-THU's FewRel and TACRED (`text`, `ents`, `label`,
-                `ann`), TACRED (`token`, `subj_start`...), SemEval-2010 task 8 (`<e1>`, `<e2>` in numbered sentences)
+    relations   FewRel's own form (`{relation: [{"tokens", "h": [name, id, [positions]], "t"}]}`) and rows of it
+                (`tokens`, `head`, `tail`, `relation`), OpenNRE (`token` or `text`, `h`, `t`, `relation`), ERNIE-THU's
+                FewRel and TACRED (`text`, `ents`, `label`, `ann`), TACRED (`token`, `subj_start`...), SemEval-2010
+                task 8 (`<e1>`, `<e2>` in numbered sentences)
     types       lists of tokens (`tokens`, `pos`, `labels`), ERNIE-THU's FIGER and Open Entity (`sent`, `start`, ...)
 
 Spans are characters of the text, end exclusive. Words are joined by blanks.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from .bad_rows import usable
 from .lines import iter_lines, json_object, json_value, whole_text
-from .rows import id_of
+from .rows import TYPES, NoRows, PlacedRow, field_of, id_of, typed, with_rows
+
+_FORMS = (
+    "Known are FewRel's (`tokens` with `h` and `t`, or `head` and `tail`), OpenNRE's (`text` or `token` with `h` and "
+    "`t`), TACRED's (`token`, `subj_start`), ERNIE-THU's (`text`, `ents`), and SemEval's numbered sentences (.txt)."
+)
 
 
 @dataclass(frozen=True)
@@ -110,18 +118,23 @@ def mark_mentions(text: str, mentions: Sequence[tuple[tuple[int, int], str]]) ->
     return "".join([*parts, text[at:]])
 
 
-def read_relation_examples(path: str | Path, unlabelled: bool = False) -> list[RelationExample]:
+def read_relation_examples(
+    path: str | Path, unlabelled: bool = False, *, encoding: str = "utf-8"
+) -> list[RelationExample]:
     """Read examples of relation classification; the form is told by the fields.
 
     Args:
-        path: `.json` (a list), `.jsonl`, or SemEval's `.txt`; also `.gz`.
+        path: `.json` (a list, or FewRel's own lists by relation), `.jsonl`, or `.txt` (SemEval's, or OpenNRE's JSON
+            lines); also `.gz`.
         unlabelled: records may be without a relation, which is `None` then (default: they are refused).
+        encoding: of the file.
 
     Returns:
         The examples in order.
 
     Raises:
-        ValueError: a record is of no known form or has spans outside its text; with its number.
+        ValueError: records are of no known form, have spans outside their text or mentions that overlap; with their
+            numbers.
 
     Example:
         >>> import json, tempfile
@@ -136,12 +149,14 @@ def read_relation_examples(path: str | Path, unlabelled: bool = False) -> list[R
     """
     path = Path(path)
     if ".txt" in path.suffixes:
-        return list(_semeval(path, unlabelled))
-    return _converted(path, lambda record: _relation(record, unlabelled))
+        first = next((line.text for line in iter_lines(path, encoding) if line.text.strip()), "")
+        if not first.lstrip().startswith("{"):
+            return _examples(_semeval(path, encoding, unlabelled), lambda example: example, path)
+    return _examples(_records(path, encoding), lambda record: _relation(record, unlabelled), path)
 
 
 def read_typing_examples(
-    path: str | Path, labels_field: str | None = None, unlabelled: bool = False
+    path: str | Path, labels_field: str | None = None, unlabelled: bool = False, *, encoding: str = "utf-8"
 ) -> list[TypingExample]:
     """Read examples of entity typing; the form is told by the fields.
 
@@ -149,52 +164,57 @@ def read_typing_examples(
         path: `.json` (a list) or `.jsonl`; also `.gz`.
         labels_field: the field with the types (default: `labels`, else `coarse`, else `types`).
         unlabelled: records may be without that field; their types are `None` then (default: they are refused).
+        encoding: of the file.
 
     Returns:
         The examples in order.
 
     Raises:
-        ValueError: a record is of no known form or has spans outside its text; with its number.
+        ValueError: records are of no known form or have spans outside their text; with their numbers.
     """
-    return _converted(Path(path), lambda record: _typing(record, labels_field, unlabelled))
+    path = Path(path)
+    return _examples(_records(path, encoding), lambda record: _typing(record, labels_field, unlabelled), path)
 
 
-def _converted(path: Path, convert: Callable[[Mapping[str, Any]], Any]) -> list[Any]:
-    examples = []
-    for number, record in enumerate(_records(path), start=1):
-        try:
-            examples.append(replace(convert(record), id=id_of(record)))
-        except (KeyError, TypeError, IndexError, ValueError, AttributeError, OverflowError) as error:
-            reason = f"lacks {error.args[0]}" if isinstance(error, KeyError) else str(error)
-            raise ValueError(f"{path}, record {number}: {reason}") from error
+def _examples(rows: Iterable[PlacedRow], convert: Callable[[Any], Any], path: Path) -> list[Any]:
+    def example(record: Any, where: str) -> Any:
+        found = convert(record)
+        return replace(found, id=id_of(record)) if isinstance(record, Mapping) else found
+
+    examples = list(usable(with_rows(rows, path), example))
     if not examples:
-        raise ValueError(f"{path} must have at least one example, got none.")
+        raise NoRows(f"{path} must have at least one example, got none.")
     return examples
 
 
-def _records(path: Path) -> Iterator[Mapping[str, Any]]:
-    if ".jsonl" in path.suffixes:
-        yield from (json_object(line, path) for line in iter_lines(path) if line.text.strip())
-        return
-    records = json_value(whole_text(path), str(path))
-    if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
-        raise ValueError(f"{path} must hold a list of JSON objects.")
-    yield from records
-
-
-def _texts(record: Mapping[str, Any], field: str) -> tuple[str, ...]:
-    """A list of strings: a string in its place would be taken letter by letter."""
-    value = record[field]
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise ValueError(f"`{field}` must be a list of strings, got {value!r:.60}.")
-    return tuple(value)
-
-
-def _text(record: Mapping[str, Any], field: str) -> str:
-    value = record[field]
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"`{field}` must be a text, got {value!r:.60}.")
-    return value
+def _records(path: Path, encoding: str) -> Iterator[PlacedRow]:
+    """Records of a list, of lists by relation (FewRel's own form, whose key is the label), or of JSON lines."""
+    if not {".jsonl", ".ndjson", ".txt"} & set(path.suffixes):
+        text = whole_text(path, encoding)
+        try:
+            content = json_value(text, str(path))
+        except ValueError:
+            if len(text.split("\n")) < 3:
+                raise
+        else:
+            if isinstance(content, Mapping) and all(map(TYPES["a list of objects"], content.values())):
+                for relation, records in content.items():
+                    for number, record in enumerate(records, start=1):
+                        yield f"{path}, record {number} of {relation}", {"relation": relation, **record}
+                return
+            content = [content] if isinstance(content, Mapping) else content
+            advice = "FewRel's {relation: [objects]} is read too."
+            for number, record in enumerate(typed(content, "a list of objects", f"{path}", advice), start=1):
+                yield f"{path}, record {number}", record
+            return
+    number = 0
+    for line in iter_lines(path, encoding):
+        if line.text.strip():
+            number += 1
+            try:
+                yield f"{path}, record {number}", json_object(line, path)
+            except ValueError as error:
+                yield f"{path}, line {line.number}", error
 
 
 def _joined(tokens: Sequence[str]) -> tuple[str, list[int], list[int]]:
@@ -207,11 +227,18 @@ def _joined(tokens: Sequence[str]) -> tuple[str, list[int], list[int]]:
     return " ".join(tokens), starts, ends
 
 
-def _of_tokens(tokens: Sequence[str], first: int, behind: int, record: Mapping[str, Any]) -> Mention:
+def _named(identifier: Any, name: Any) -> dict[str, Any]:
+    """Id and name of a mention."""
+    if not isinstance(identifier, str | int | None) or not isinstance(name, str | int | None):
+        raise ValueError(f"id and name of a mention must be texts, got {identifier!r:.40} and {name!r:.40}.")
+    return {"id": None if identifier is None else str(identifier), "name": str(name or "")}
+
+
+def _of_tokens(tokens: Sequence[str], first: int, behind: int, names: Mapping[str, Any]) -> Mention:
     _, starts, ends = _joined(tokens)
     if not 0 <= first < behind <= len(tokens):
         raise ValueError(f"the tokens {first} to {behind} are not among its {len(tokens)} tokens.")
-    return Mention(starts[first], ends[behind - 1], record.get("id"), name=str(record.get("name") or ""))
+    return Mention(starts[first], ends[behind - 1], **names)
 
 
 def _checked(text: str, mention: Mention) -> Mention:
@@ -220,63 +247,117 @@ def _checked(text: str, mention: Mention) -> Mention:
     return mention
 
 
-def _annotation(text: str, values: Sequence[Any]) -> Mention:
+def _annotation(text: str, values: Any) -> Mention:
     """The original's [id, begin, end, score]."""
+    if not TYPES["a list"](values) or len(values) not in (3, 4):
+        raise ValueError(f"an entity must be [id, begin, end, score], got {values!r:.60}.")
     identifier, start, end, *score = values
-    return _checked(text, Mention(int(start), int(end), str(identifier), float(score[0]) if score else 1.0))
+    typed([start, end], "two whole numbers", "begin and end of an entity")
+    sure = typed(score[0], "a number", "the score of an entity") if score else 1.0
+    return _checked(text, Mention(start, end, str(identifier), float(sure)))
+
+
+def _side(text: str, tokens: Sequence[str] | None, value: Any, name: str) -> Mention:
+    """An argument of a relation: an object with `pos`, or FewRel's [name, id, positions of each mention].
+
+    Positions are characters of a text, or tokens; of several mentions the first one is taken, as FewRel does.
+    """
+    if isinstance(value, list | tuple) and len(value) == 3:
+        value = {"name": value[0], "id": value[1], "indices": value[2]}
+    names = _named(typed(value, "an object", f"`{name}`").get("id"), value.get("name", value.get("text")))
+    places = value.get("pos", value.get("indices"))
+    if "pos" in value and not (places and TYPES["a list"](places) and TYPES["a list"](places[0])):
+        first, behind = typed(places, "two whole numbers", f"`pos` of `{name}`")
+    else:
+        numbers = typed(places, "a list", f"positions of `{name}`")[:1]
+        numbers = typed(numbers[0] if numbers else None, "a list of whole numbers", f"positions of `{name}`")
+        if not numbers or list(numbers) != list(range(numbers[0], numbers[0] + len(numbers))):
+            raise ValueError(f"positions of `{name}` must be neighbours, got {numbers!r:.60}.")
+        first, behind = numbers[0], numbers[-1] + 1
+    if tokens is None:
+        return _checked(text, Mention(first, behind, **names))
+    return _of_tokens(tokens, first, behind, names)
 
 
 def _label(record: Mapping[str, Any], field: str, unlabelled: bool) -> str | None:
-    return None if unlabelled and record.get(field) in (None, "", -1, "-1") else _text(record, field)
+    return None if unlabelled and record.get(field) in (None, "", -1, "-1") else field_of(record, field, "a text")
 
 
 def _relation(record: Mapping[str, Any], unlabelled: bool) -> RelationExample:
+    label = "relation"
+    entities: tuple[Mention, ...] | None = None
     if "ents" in record:
-        text = _text(record, "text")
-        head, tail = (_annotation(text, values) for values in record["ents"][:2])
-        known = [_annotation(text, values) for values in record["ann"]] if "ann" in record else [head, tail]
-        return RelationExample(text, head, tail, _label(record, "label", unlabelled), tuple(known))
-    if "subj_start" in record:  # TACRED's ends are inclusive
-        tokens = _texts(record, "token")
+        text, label = field_of(record, "text", "a text"), "label"
+        found = [_annotation(text, values) for values in field_of(record, "ents", "a list")]
+        if len(found) < 2:
+            raise ValueError(f"`ents` must have a head and a tail, got {len(found)}.")
+        head, tail = found[:2]
+        if "ann" in record:
+            entities = tuple(_annotation(text, values) for values in field_of(record, "ann", "a list"))
+    elif "subj_start" in record:  # TACRED's ends are inclusive
+        tokens = field_of(record, "token", "a list of strings")
         head, tail = (
-            _of_tokens(tokens, record[f"{side}_start"], record[f"{side}_end"] + 1, {}) for side in ("subj", "obj")
+            _of_tokens(
+                tokens,
+                field_of(record, f"{side}_start", "a whole number"),
+                field_of(record, f"{side}_end", "a whole number") + 1,
+                {},
+            )
+            for side in ("subj", "obj")
         )
-        return RelationExample(" ".join(tokens), head, tail, _label(record, "relation", unlabelled))
-    tokens = _texts(record, "tokens")
-    head, tail = (_of_tokens(tokens, *record[side]["pos"], record[side]) for side in ("head", "tail"))
-    return RelationExample(" ".join(tokens), head, tail, _label(record, "relation", unlabelled), (head, tail))
+        text, entities = " ".join(tokens), ()
+    else:
+        sides = next(
+            (names for names in (("head", "tail"), ("h", "t")) if all(name in record for name in names)), None
+        )
+        words = next((name for name in ("tokens", "token", "text") if name in record), None)
+        if sides is None or words is None:
+            raise ValueError(f"is of no known form, with the fields {sorted(map(str, record))}. {_FORMS}")
+        spelt = words == "text"
+        given = field_of(record, words, "a text" if spelt else "a list of strings")
+        text = given if spelt else " ".join(given)
+        head, tail = (_side(text, None if spelt else given, record[name], name) for name in sides)
+    first, second = sorted((head, tail), key=lambda one: one.span)
+    if second.start < first.end:
+        raise ValueError(
+            f"the mentions {head.span} and {tail.span} overlap ({text[slice(*head.span)]!r:.40} and "
+            f"{text[slice(*tail.span)]!r:.40}), and cannot both be marked."
+        )
+    return RelationExample(
+        text, head, tail, _label(record, label, unlabelled), entities or ((head, tail) if entities is None else ())
+    )
 
 
 def _typing(record: Mapping[str, Any], labels_field: str | None, unlabelled: bool) -> TypingExample:
     names = [labels_field] if labels_field is not None else ["labels", "coarse", "types"]
     field = next((name for name in names if name in record), None)
     if field is None and not unlabelled:
-        raise KeyError(" or ".join(names))
-    labels = None if unlabelled and (field is None or record[field] is None) else _texts(record, field)
+        raise ValueError(f"lacks {' or '.join(names)}, and has only {sorted(map(str, record))}.")
+    hidden = field is None or (unlabelled and record[field] is None)
+    labels = None if hidden else tuple(field_of(record, str(field), "a list of strings"))
     if "sent" in record:
-        text = _text(record, "sent")
-        known = tuple(_annotation(text, values) for values in record.get("ents", ()))
-        return TypingExample(text, _checked(text, Mention(record["start"], record["end"])), labels, known)
-    tokens = _texts(record, "tokens")
-    mention = _of_tokens(tokens, *record["pos"], record)
+        text = field_of(record, "sent", "a text")
+        known = tuple(_annotation(text, values) for values in typed(record.get("ents", []), "a list", "`ents`"))
+        place = (field_of(record, name, "a whole number") for name in ("start", "end"))
+        return TypingExample(text, _checked(text, Mention(*place)), labels, known)
+    tokens = field_of(record, "tokens", "a list of strings")
+    place = field_of(record, "pos", "two whole numbers")
+    mention = _of_tokens(tokens, *place, _named(record.get("id"), record.get("name")))
     return TypingExample(" ".join(tokens), mention, labels, (mention,))
 
 
-def _semeval(path: Path, unlabelled: bool = False) -> Iterator[RelationExample]:
+def _semeval(path: Path, encoding: str, unlabelled: bool) -> Iterator[PlacedRow]:
     """The official files: a number and a quoted sentence with tags, the relation, a comment, a blank line."""
-    lines = [line.text.strip() for line in iter_lines(path)]
+    lines = [line.text.strip() for line in iter_lines(path, encoding)]
     found = False
     for number, line in enumerate(lines):
         match = re.fullmatch(r'(\d+)\s+"(.*)"', line)
         if match is None:
             continue
-        sentence, spans = match[2], {}
-        for tag in ("e1", "e2"):
-            inside = re.search(rf"<{tag}>(.*?)</{tag}>", sentence)
-            if inside is None:
-                raise ValueError(f"{path}, line {number + 1}: the sentence has no <{tag}>.")
-        text = ""
-        for part in re.split(r"(</?e[12]>)", sentence):
+        found = True
+        where = f"{path}, line {number + 1}"
+        text, spans = "", {}
+        for part in re.split(r"(</?e[12]>)", match[2]):
             if re.fullmatch(r"</?e[12]>", part):
                 spans.setdefault(part.strip("</>"), []).append(len(text))
             else:
@@ -285,14 +366,18 @@ def _semeval(path: Path, unlabelled: bool = False) -> Iterator[RelationExample]:
         if unlabelled and (not label or re.match(r'Comment\b|\d+\s+"', label)):
             label = None
         elif not label:
-            raise ValueError(f"{path}, line {number + 2}: the relation is missing.")
+            yield f"{path}, line {number + 2}", ValueError("the relation is missing.")
+            continue
+        wrong = [tag for tag in ("e1", "e2") if len(spans.get(tag, ())) != 2 or spans[tag][0] >= spans[tag][1]]
+        if wrong:
+            yield where, ValueError(f"the sentence has no <{wrong[0]}>.")
+            continue
         head, tail = (
             Mention(*spans[tag], id=text[slice(*spans[tag])], name=text[slice(*spans[tag])]) for tag in ("e1", "e2")
         )
-        found = True
-        yield RelationExample(text, head, tail, label, (head, tail), int(match[1]))
+        yield where, RelationExample(text, head, tail, label, (head, tail), int(match[1]))
     if not found:
-        raise ValueError(f"{path} must have at least one numbered, quoted sentence, got none.")
+        raise ValueError(f"{path} must have at least one numbered, quoted sentence, got none. {_FORMS}")
 
 
 __all__ = [

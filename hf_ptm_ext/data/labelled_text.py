@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any, NamedTuple
 
-from .lines import check_encoding
-from .rows import PlacedRow, column_of, dataset_rows, id_of, placed_dataset_rows, placed_files, read_rows
+from .bad_rows import usable
+from .rows import PlacedRow, column_of, dataset_rows, id_of, placed_dataset_rows, placed_rows, typed
 
 NO_LABEL = ("-1", "-1.0")
 
@@ -86,9 +86,8 @@ def read_labelled_texts(
     >>> list(read_labelled_texts(file, TextColumns("text_a")))
     [LabelledText(text='a good book', label='1', pair=None, group=None, id=None)]
     """
-    check_encoding(encoding)
-    for path, kind in placed_files(files, file_format):
-        yield from labelled_texts(read_rows(path, kind, encoding), columns, unlabelled=unlabelled, scores=scores)
+    rows = placed_rows(files, file_format, encoding)
+    yield from labelled_texts(rows, columns, unlabelled=unlabelled, scores=scores)
 
 
 def dataset_labelled_texts(
@@ -158,42 +157,42 @@ def labelled_texts(
     Raises:
         ValueError: If a column is missing, or a text or label is missing, blank or of another type.
     """
-    for where, row in rows:
-        yield LabelledText(
-            _text(row, columns.text, "text_column", where),
-            _label(row, columns.label, where, names, unlabelled, scores),
-            None if columns.pair is None else _text(row, columns.pair, "pair_column", where),
-            None if columns.group is None else str(column_of(row, columns.group, "group_column", where)),
+
+    def example(row: Mapping[str, Any], where: str) -> LabelledText:
+        group = None if columns.group is None else column_of(row, columns.group, "group_column")
+        if not isinstance(group, str | int | None) or (group is None and columns.group is not None):
+            raise ValueError(f"column {columns.group!r} must be a name or a number, got {group!r:.60}.")
+        return LabelledText(
+            _text(row, columns.text, "text_column"),
+            _label(row, columns.label, names, unlabelled, scores),
+            None if columns.pair is None else _text(row, columns.pair, "pair_column"),
+            None if group is None else str(group),
             id_of(row),
         )
 
+    yield from usable(rows, example)
 
-def _text(row: Mapping[str, Any], column: str, argument: str, where: str) -> str:
-    value = column_of(row, column, argument, where)
-    if value is not None and not isinstance(value, str):
-        raise ValueError(
-            f"{where}: column {column!r} must hold a text, got {type(value).__name__}. Set `{argument}` to a column "
-            "of texts."
-        )
-    if value is None or not value.strip():
-        raise ValueError(f"{where}: column {column!r} is empty. Give every row a text, or take the row out.")
-    return value.strip()
+
+def _text(row: Mapping[str, Any], column: str, argument: str) -> str:
+    value = column_of(row, column, argument)
+    if value is None or (isinstance(value, str) and not value.strip()):
+        raise ValueError(f"column {column!r} is empty. Give every row a text, or take the row out.")
+    return typed(value, "a text", f"column {column!r}", f"Set `{argument}` to a column of texts.").strip()
 
 
 def _label(
     row: Mapping[str, Any],
     column: str,
-    where: str,
     names: Sequence[str] | None,
     unlabelled: bool,
     scores: bool,
 ) -> str | None:
     if unlabelled and column not in row:
         return None
-    value = column_of(row, column, "label_column", where)
+    value = column_of(row, column, "label_column")
     if isinstance(value, bool) or not isinstance(value, str | int | float | None):
         raise ValueError(
-            f"{where}: column {column!r} must hold a label (a word or a number), got {type(value).__name__}. Set "
+            f"column {column!r} must hold a label (a word or a number), got {type(value).__name__}. Set "
             "`label_column` to the column of classes, or take the row out."
         )
     label = "" if value is None or (isinstance(value, float) and math.isnan(value)) else str(value).strip()
@@ -201,12 +200,12 @@ def _label(
         if unlabelled:
             return None
         raise ValueError(
-            f"{where}: column {column!r} {f'has no label ({label})' if label else 'is empty'}. Take another split, "
+            f"column {column!r} {f'has no label ({label})' if label else 'is empty'}. Take another split, "
             f"give every row a label{' (a class of that number: a name)' * bool(label)}, or take the row out."
         )
     if names is not None and isinstance(value, int):
         if not 0 <= value < len(names):
-            raise ValueError(f"{where}: column {column!r} has {value}, and its classes are 0 to {len(names) - 1}.")
+            raise ValueError(f"column {column!r} has {value}, and its classes are 0 to {len(names) - 1}.")
         return names[value]
     return label
 

@@ -5,9 +5,10 @@ from itertools import zip_longest
 from os import PathLike
 from pathlib import Path
 
+from .bad_rows import usable
 from .lines import check_encoding, iter_lines
 from .readers import expand_files
-from .rows import with_rows
+from .rows import PlacedRow, with_rows
 from .source_target import read_source_target
 
 
@@ -62,11 +63,12 @@ def read_parallel(
             f"`target_files` must be as many as `files`, got {len(targets)} for {len(sources)}. Name one translation "
             "for each file, in the same order."
         )
-    for source, target in zip(sources, targets, strict=True):
-        yield from with_rows(_aligned(source, target, encoding), source)
+    pairs = zip(sources, targets, strict=True)
+    rows = (row for source, target in pairs for row in with_rows(_aligned(source, target, encoding), source))
+    yield from usable(rows, lambda pair, _: pair)
 
 
-def _aligned(source: Path, target: Path, encoding: str) -> Iterator[tuple[str, str]]:
+def _aligned(source: Path, target: Path, encoding: str) -> Iterator[PlacedRow]:
     """Lines of two files side by side."""
     for number, (first, second) in enumerate(
         zip_longest(iter_lines(source, encoding), iter_lines(target, encoding)), start=1
@@ -82,12 +84,11 @@ def _aligned(source: Path, target: Path, encoding: str) -> Iterator[tuple[str, s
             )
         pair = first.text.strip(), second.text.strip()
         if all(pair):
-            yield pair
+            yield f"{source}, line {number}", pair
         elif any(pair):
             blank = source if pair[1] else target
-            raise ValueError(
-                f"{blank}, line {number}: is blank, and its translation is not. Take the line out of both files."
-            )
+            reason = "is blank, and its translation is not. Take the line out of both files."
+            yield f"{blank}, line {number}", ValueError(reason)
 
 
 __all__ = ["read_parallel"]

@@ -5,8 +5,23 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .bad_rows import usable
 from .lines import check_encoding, json_value, whole_text
-from .rows import PlacedRow, column_of, dataset_rows, id_of, placed_dataset_rows, placed_files, read_rows, with_rows
+from .rows import (
+    TYPES,
+    PlacedRow,
+    column_of,
+    dataset_rows,
+    field_of,
+    id_of,
+    placed_dataset_rows,
+    placed_files,
+    read_rows,
+    typed,
+    with_rows,
+)
+
+CMRC_NAMES = {"query_text": "question", "query_id": "id"}
 
 
 class QuestionExample(NamedTuple):
@@ -66,7 +81,7 @@ def read_question_examples(
     encoding: str = "utf-8",
     unlabelled: bool = False,
 ) -> Iterator[QuestionExample]:
-    """Read questions from SQuAD's nested JSON (SQuAD, CMRC 2018, XQuAD, MLQA), JSON lines or Parquet.
+    """Read questions from SQuAD's nested JSON (CMRC 2018, DRCD, XQuAD, MLQA), CMRC's own, JSON lines or Parquet.
 
     Args:
         files (`str`, `PathLike` or a sequence of them): Paths or glob patterns.
@@ -97,11 +112,15 @@ def read_question_examples(
     (('Jane', 0),)
     """
     check_encoding(encoding)
-    for path, kind in placed_files(files, file_format, formats=("squad",)):
-        if kind == "squad" or path.name.removesuffix(".gz").endswith(".json"):
-            yield from question_examples(with_rows(squad_rows(path, encoding), path), columns, unlabelled)
-        else:
-            yield from question_examples(read_rows(path, kind, encoding), columns, unlabelled)
+
+    def rows() -> Iterator[PlacedRow]:
+        for path, kind in placed_files(files, file_format, formats=("squad",)):
+            if kind == "squad" or path.name.removesuffix(".gz").endswith(".json"):
+                yield from with_rows(squad_rows(path, encoding), path)
+            else:
+                yield from read_rows(path, kind, encoding)
+
+    yield from question_examples(rows(), columns, unlabelled)
 
 
 def dataset_question_examples(
@@ -158,31 +177,24 @@ def question_examples(
     Raises:
         ValueError: As `read_question_examples`.
     """
-    for where, row in rows:
+
+    def example(row: Mapping[str, Any], where: str) -> QuestionExample:
         texts = {}
         for argument, column in (("question_column", columns.question), ("context_column", columns.context)):
-            if column is None:
-                continue
-            value = column_of(row, column, argument, where)
-            if not isinstance(value, str) or not value.strip():
-                raise ValueError(
-                    f"{where}: column {column!r} must hold a text, got {value!r}. Set `{argument}` to a column of "
-                    "texts, or take the row out."
-                )
-            texts[argument] = value
+            if column is not None:
+                value = column_of(row, column, argument)
+                advice = f"Set `{argument}` to a column of texts, or take the row out."
+                texts[argument] = typed(value, "a text", f"column {column!r}", advice)
+        context = texts["context_column"]
         found: tuple[tuple[str, int], ...] | None = None
         if not unlabelled or (columns.answers in row and not _hidden(row[columns.answers])):
-            found = tuple(answers_of(column_of(row, columns.answers, "answers_column", where), columns.answers, where))
-        context = texts["context_column"]
-        for text, start in found or ():
-            if context[start : start + len(text)] != text:
-                raise ValueError(
-                    f"{where}: the passage has {context[start : start + len(text)]!r} at character {start}, where the "
-                    f"answer {text!r} should be. Correct `answer_start`, or take the row out."
-                )
+            value = column_of(row, columns.answers, "answers_column")
+            found = tuple(checked_answers(value, columns.answers, context))
         name = id_of(row)
         question = texts.get("question_column", "")
-        yield QuestionExample(str(where if name is None else name), question, context, found, name is not None)
+        return QuestionExample(str(where if name is None else name), question, context, found, name is not None)
+
+    yield from usable(rows, example)
 
 
 def _hidden(value: Any) -> bool:
@@ -193,25 +205,54 @@ def _hidden(value: Any) -> bool:
     return bool(starts) and all(start == -1 for start in starts)
 
 
-def answers_of(value: Any, column: str, where: str) -> Iterator[tuple[str, int]]:
-    """Answers and where they begin, in either of SQuAD's forms; see `question_examples`."""
+def checked_answers(value: Any, column: str, context: str) -> Iterator[tuple[str, int]]:
+    """Answers and where they begin, in one of SQuAD's forms or CMRC's (texts alone, which are looked up).
+
+    Args:
+        value (`Any`): The answers.
+        column (`str`): Where they are, for messages.
+        context (`str`): The passage, which must have each of them at its place.
+
+    Returns:
+        `Iterator[tuple[str, int]]`: text and first character of each.
+
+    Raises:
+        ValueError: If they are of another form, or the passage has something else there.
+    """
     if isinstance(value, Mapping):
-        lists = value.get("text"), value.get("answer_start")
-        pairs = list(zip(*lists, strict=False)) if all(isinstance(one, list | tuple) for one in lists) else [lists]
+        texts, starts = (value.get(name) for name in ("text", "answer_start"))
+        if not isinstance(texts, list | tuple) and not isinstance(starts, list | tuple):
+            texts, starts = [texts], [starts]
+        for name, one in (("text", texts), ("answer_start", starts)):
+            typed(one, "a list", f"column {column!r}: `{name}`")
+        if len(texts) != len(starts):
+            raise ValueError(
+                f"column {column!r} must have an `answer_start` for each `text`, got {len(starts)} for {len(texts)}."
+            )
+        pairs = list(zip(texts, starts, strict=True))
     elif isinstance(value, list | tuple) and all(isinstance(answer, Mapping) for answer in value):
         pairs = [(answer.get("text"), answer.get("answer_start")) for answer in value]
+    elif isinstance(value, list | tuple) and all(isinstance(answer, str) for answer in value):
+        pairs = [(text, context.find(text)) for text in value]
     elif value is None:
         pairs = []
     else:
         raise ValueError(
-            f"{where}: column {column!r} must hold SQuAD's answers, {{'text': [...], 'answer_start': [...]}} or a "
+            f"column {column!r} must hold SQuAD's answers, {{'text': [...], 'answer_start': [...]}} or a "
             f"list of {{'text', 'answer_start'}}, got {type(value).__name__}. Set `answers_column`."
         )
     for text, start in pairs:
-        if not isinstance(text, str) or not text.strip() or isinstance(start, bool) or not isinstance(start, int):
-            raise ValueError(f"{where}: an answer must have a text and an `answer_start`, got {text!r}, {start!r}.")
+        if not TYPES["a text"](text) or not TYPES["a whole number"](start):
+            raise ValueError(f"an answer must have a text and an `answer_start`, got {text!r:.60}, {start!r:.60}.")
         if start < 0:
-            raise ValueError(f"{where}: `answer_start` must be 0 or more, got {start}: the passage lacks the answer.")
+            raise ValueError(
+                f"`answer_start` must be 0 or more, got {start}: the passage lacks the answer {text!r:.60}."
+            )
+        if context[start : start + len(text)] != text:
+            raise ValueError(
+                f"the passage has {context[start : start + len(text)]!r:.60} at character {start}, where the answer "
+                f"{text!r:.60} should be. Correct `answer_start`, or take the row out."
+            )
         yield text, start
 
 
@@ -238,28 +279,33 @@ def squad_rows(path: Path, encoding: str) -> Iterator[PlacedRow]:
         return
     nested = content.get("data") if isinstance(content, Mapping) and "question" not in content else None
     records = nested if nested is not None else content if isinstance(content, list) else [content]
-    for number, article in enumerate(items_of(records, list, "data", path), start=1):
+    count = 0
+    for number, article in enumerate(typed(records, "a list", f"{path}: `data`", "SQuAD's is one."), start=1):
         where = f"{path}, record {number}"
-        if not isinstance(article, Mapping):
-            raise ValueError(f"{where}: must be a JSON object, got {type(article).__name__}.")
-        if "paragraphs" not in article:
-            yield where, article
+        try:
+            questions = _questions(article)
+        except ValueError as error:
+            yield where, error
             continue
-        for paragraph in items_of(article["paragraphs"], Mapping, "paragraphs", where):
-            for question in items_of(paragraph.get("qas", []), Mapping, "qas", where):
-                row = {"context": paragraph.get("context"), **question}
-                if question.get("is_impossible"):
-                    row["answers"] = []
-                yield f"{path}, question {question.get('id', '?')}", row
+        for row in questions:
+            count += 1
+            yield (where if row is article else f"{path}, question {count} ({row.get('id', 'no id')})"), row
 
 
-def items_of(value: Any, kind: type, field: str, where: Any) -> list[Any]:
-    """A list, which a field must hold; of mappings if `kind` is that."""
-    if not isinstance(value, list) or (kind is Mapping and not all(isinstance(one, Mapping) for one in value)):
-        raise ValueError(
-            f"{where}: `{field}` must be a list{' of objects' if kind is Mapping else ''}, as SQuAD's is."
-        )
-    return value
+def _questions(article: Any) -> list[dict[str, Any]]:
+    """Flat records of an article with paragraphs (SQuAD), of a paragraph (CMRC's own form), or of a question."""
+    typed(article, "an object", "it")
+    if "paragraphs" not in article and "qas" not in article:
+        return [article]
+    rows: list[dict[str, Any]] = []
+    for paragraph in field_of(article, "paragraphs", "a list of objects") if "paragraphs" in article else [article]:
+        context = paragraph.get("context", paragraph.get("context_text"))
+        for question in field_of(paragraph, "qas", "a list of objects"):
+            names = {CMRC_NAMES.get(name, name): value for name, value in question.items()}
+            rows.append({"context": context, **names})
+            if question.get("is_impossible") is True:
+                rows[-1]["answers"] = []
+    return rows
 
 
 __all__ = [

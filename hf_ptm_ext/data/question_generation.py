@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from .question_answering import answers_of
+from .question_answering import checked_answers
+from .rows import field_of
 
 
 def question_generation_rows(
@@ -41,28 +42,24 @@ def question_generation_rows(
         raise ValueError(f"`max_context_characters` must be positive, got {max_context_characters}.")
     for number, record in enumerate(_questions(records), start=1):
         name = str(record.get("id", number))
-        missing = [field for field in ("context", "question", "answers") if field not in record]
-        if missing:
-            raise ValueError(
-                f"question {name} has no `{missing[0]}`, only {sorted(record)}. SQuAD's fields are context, question "
-                "and answers."
-            )
-        wrong = [field for field in ("context", "question") if not isinstance(record[field], str)]
-        if wrong:
-            raise ValueError(f"question {name}: `{wrong[0]}` must be a text, got {record[wrong[0]]!r:.60}.")
-        answer = next(answers_of(record["answers"], "answers", f"question {name}"), None)
-        if answer is None:
-            continue
-        text, start = answer
-        context = record["context"]
-        if context[start : start + len(text)] != text:
-            raise ValueError(
-                f"question {name}: the passage has {context[start : start + len(text)]!r} at character {start}, where "
-                f"the answer {text!r} should be. Correct `answer_start`."
-            )
-        if max_context_characters is not None:
-            context = _window(context, start, len(text), max_context_characters)
-        yield {"id": name, "source": context, "source_pair": text, "target": record["question"]}
+        try:
+            row = generation_row(record, max_context_characters)
+        except ValueError as error:
+            raise ValueError(f"question {name}: {error}") from error
+        if row is not None:
+            yield {"id": name, **row}
+
+
+def generation_row(record: Mapping[str, Any], max_context_characters: int | None) -> dict[str, str] | None:
+    """One question turned round; `None` without an answer."""
+    context, question = (field_of(record, field, "a text") for field in ("context", "question"))
+    answer = next(checked_answers(field_of(record, "answers", "anything"), "answers", context), None)
+    if answer is None:
+        return None
+    text, start = answer
+    if max_context_characters is not None:
+        context = _window(context, start, len(text), max_context_characters)
+    return {"source": context, "source_pair": text, "target": question}
 
 
 def _questions(records: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:

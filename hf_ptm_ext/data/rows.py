@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from .lines import MAX_LINE_BYTES, iter_lines, json_object
+from .lines import MAX_LINE_BYTES, check_encoding, iter_lines, json_object
 from .readers import expand_files, reading_parquet
 
 FORMATS = {
@@ -24,8 +24,33 @@ FORMATS = {
 # Columns in which data sets number or name their rows, the first that a row has.
 ID_COLUMNS = ("id", "guid", "idx", "index", "uid", "qid", "example_id", "ID", "Id")
 
-PlacedRow = tuple[str, Mapping[str, Any]]
-"""Where a row stands, and the row."""
+PlacedRow = tuple[str, Any]
+"""Where a row stands, and the row: a mapping, or the `ValueError` that reading it raised (see `usable`)."""
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_list(value: Any, of: type = object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(one, of) for one in value)
+
+
+# What a field may have to be: a string is no list of its letters, True is no number.
+TYPES: dict[str, Callable[[Any], bool]] = {
+    "anything": lambda value: True,
+    "a text": lambda value: isinstance(value, str) and bool(value.strip()),
+    "a string": lambda value: isinstance(value, str),
+    "a list of strings": lambda value: _is_list(value, str),
+    "a text or a list of texts": lambda value: isinstance(value, str) or _is_list(value, str),
+    "a whole number": _is_number,
+    "a list of whole numbers": lambda value: _is_list(value) and all(map(_is_number, value)),
+    "two whole numbers": lambda value: _is_list(value) and len(value) == 2 and all(map(_is_number, value)),
+    "a number": lambda value: isinstance(value, float) or _is_number(value),
+    "a list": _is_list,
+    "a list of objects": lambda value: _is_list(value, Mapping),
+    "an object": lambda value: isinstance(value, Mapping),
+}
 
 
 def read_rows(path: Path, kind: str, encoding: str = "utf-8") -> Iterator[PlacedRow]:
@@ -76,6 +101,24 @@ def with_rows(rows: Iterable[Any], path: Path) -> Iterator[Any]:
         yield row
     if row is None:
         raise NoRows(f"{path}: the file has no rows. Take it out or fill it.")
+
+
+def placed_rows(
+    files: str | PathLike[str] | Sequence[str | PathLike[str]], file_format: str | None = None, encoding: str = "utf-8"
+) -> Iterator[PlacedRow]:
+    """Read the rows of files.
+
+    Args:
+        files (`str`, `PathLike` or a sequence of them): As in `placed_files`.
+        file_format (`str`, *optional*): As in `placed_files`.
+        encoding (`str`, *optional*, defaults to `"utf-8"`): Of files of text.
+
+    Returns:
+        `Iterator[tuple[str, Mapping]]`: the place of each row and the row.
+    """
+    check_encoding(encoding)
+    for path, kind in placed_files(files, file_format):
+        yield from read_rows(path, kind, encoding)
 
 
 def placed_files(
@@ -159,14 +202,64 @@ def placed_dataset_rows(rows: Any, path: str | PathLike[str], split: str) -> Ite
     return ((f"{path}, {split} row {number}", row) for number, row in enumerate(rows, start=1))
 
 
-def column_of(row: Mapping[str, Any], column: str, argument: str, where: str) -> Any:
+def typed(value: Any, kind: str, name: str, advice: str = "") -> Any:
+    """Check the type of a field.
+
+    Args:
+        value (`Any`): Its value.
+        kind (`str`): What it must be, of `TYPES`.
+        name (`str`): What an error calls it.
+        advice (`str`, *optional*): What to do.
+
+    Returns:
+        The value.
+
+    Raises:
+        ValueError: If it is something else.
+
+    Example:
+
+    >>> typed("Rome", "a list of strings", "`tokens`")
+    Traceback (most recent call last):
+        ...
+    ValueError: `tokens` must be a list of strings, got 'Rome'.
+    """
+    if not TYPES[kind](value):
+        got = (
+            f"{value!r:.60}"
+            if isinstance(value, str | int | float | None)
+            else f"{type(value).__name__} {value!r:.60}"
+        )
+        raise ValueError(f"{name} must be {kind}, got {got}.{f' {advice}' if advice else ''}")
+    return value
+
+
+def field_of(record: Any, field: str, kind: str) -> Any:
+    """Take a field of a type out of a record.
+
+    Args:
+        record (`Any`): An object.
+        field (`str`): The field.
+        kind (`str`): What it must be, of `TYPES`.
+
+    Returns:
+        Its value.
+
+    Raises:
+        ValueError: If there is no such field, or it is something else.
+    """
+    if field not in typed(record, "an object", "the record"):
+        raise ValueError(f"lacks `{field}`, and has only {sorted(map(str, record))}.")
+    return typed(record[field], kind, f"`{field}`")
+
+
+def column_of(row: Mapping[str, Any], column: str, argument: str) -> Any:
     """Take a value out of a row.
 
     Args:
         row (`Mapping[str, Any]`): The row.
         column (`str`): Which value.
         argument (`str`): What a reader has to set to name another column.
-        where (`str`): The place of the row.
 
     Returns:
         The value.
@@ -176,13 +269,13 @@ def column_of(row: Mapping[str, Any], column: str, argument: str, where: str) ->
 
     Example:
 
-    >>> column_of({"text": "One.", "tag": "x"}, "label", "label_column", "rows.tsv, line 2")
+    >>> column_of({"text": "One.", "tag": "x"}, "label", "label_column")
     Traceback (most recent call last):
         ...
-    ValueError: rows.tsv, line 2: no column 'label', only ['tag', 'text']. Set `label_column` to one of them.
+    ValueError: no column 'label', only ['tag', 'text']. Set `label_column` to one of them.
     """
     if column not in row:
-        raise ValueError(f"{where}: no column {column!r}, only {sorted(row)}. Set `{argument}` to one of them.")
+        raise ValueError(f"no column {column!r}, only {sorted(row)}. Set `{argument}` to one of them.")
     return row[column]
 
 
@@ -214,7 +307,11 @@ def _format_of(path: Path, endings: Mapping[str, str]) -> str:
 def _jsonl_rows(path: Path, encoding: str) -> Iterator[PlacedRow]:
     for line in iter_lines(path, encoding):
         if line.text.strip():
-            yield f"{path}, line {line.number}", json_object(line, path)
+            try:
+                row: Any = json_object(line, path)
+            except ValueError as error:
+                row = error
+            yield f"{path}, line {line.number}", row
 
 
 def _table_rows(path: Path, encoding: str, delimiter: str) -> Iterator[PlacedRow]:
@@ -238,10 +335,14 @@ def _table_rows(path: Path, encoding: str, delimiter: str) -> Iterator[PlacedRow
         for row in reader:
             where = f"{path}, line {number}"
             if None in row or None in row.values():
-                raise ValueError(
-                    f"{where}: must have the {len(names)} columns of the first line, which names "
-                    "them. Check delimiters and quotation marks."
+                yield (
+                    where,
+                    ValueError(
+                        f"{where}: must have the {len(names)} columns of the first line, which names "
+                        "them. Check delimiters and quotation marks."
+                    ),
                 )
+                continue
             yield where, row
     except csv.Error as error:
         raise ValueError(f"{path}, line {number}: cannot be read ({error}).") from error
@@ -266,12 +367,16 @@ _READERS: dict[str, Callable[[Path, str], Iterator[PlacedRow]]] = {
 
 __all__ = [
     "FORMATS",
+    "TYPES",
     "PlacedRow",
     "column_of",
     "dataset_rows",
+    "field_of",
     "id_of",
     "placed_dataset_rows",
     "placed_files",
+    "placed_rows",
     "read_rows",
+    "typed",
     "with_rows",
 ]

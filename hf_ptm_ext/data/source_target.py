@@ -5,13 +5,20 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .bad_rows import usable
 from .lines import check_encoding
 from .question_answering import squad_rows
-from .question_generation import question_generation_rows
-from .rows import column_of, dataset_rows, placed_dataset_rows, placed_files, read_rows, with_rows
-
-# Columns of what `question_generation_rows` makes.
-SQUAD_COLUMNS = ("source", "source_pair", "target")
+from .question_generation import generation_row
+from .rows import (
+    PlacedRow,
+    column_of,
+    dataset_rows,
+    placed_dataset_rows,
+    placed_files,
+    read_rows,
+    typed,
+    with_rows,
+)
 
 
 class SourceTarget(NamedTuple):
@@ -70,13 +77,15 @@ def read_source_target(
     SourceTarget(source='a long text', targets=('short',), source_pair=None)
     """
     check_encoding(encoding)
-    columns = (source_column, source_pair_column, target_column)
-    for path, kind in placed_files(files, file_format, formats=("squad",)):
-        if kind == "squad":
-            rows: Iterable[tuple[str, Mapping[str, Any]]] = _squad_rows(path, encoding, max_context_characters)
-            yield from source_target_rows(rows, *SQUAD_COLUMNS)
-        else:
-            yield from source_target_rows(read_rows(path, kind, encoding), *columns)
+
+    def rows() -> Iterator[PlacedRow]:
+        for path, kind in placed_files(files, file_format, formats=("squad",)):
+            if kind == "squad":
+                yield from with_rows(_generation_rows(path, encoding, max_context_characters), path)
+            else:
+                yield from read_rows(path, kind, encoding)
+
+    yield from source_target_rows(rows(), source_column, source_pair_column, target_column)
 
 
 def source_target_rows(
@@ -104,14 +113,19 @@ def source_target_rows(
     >>> list(source_target_rows([("row 1", {"a": "x", "b": ["y", "z"]})], "a", None, "b"))
     [SourceTarget(source='x', targets=('y', 'z'), source_pair=None)]
     """
-    for where, row in rows:
-        source = _texts(row, source_column, "source_column", where)
+
+    def example(row: Any, where: str) -> SourceTarget:
+        if isinstance(row, SourceTarget):  # made of a question
+            return row
+        source = _texts(row, source_column, "source_column")
         if len(source) > 1:
-            raise ValueError(f"{where}: `source_column` = {source_column!r} must hold one text, got {len(source)}.")
+            raise ValueError(f"`source_column` = {source_column!r} must hold one text, got {len(source)}.")
         pair = None
         if source_pair_column is not None:
-            pair = " ".join(_texts(row, source_pair_column, "source_pair_column", where))
-        yield SourceTarget(source[0], tuple(_texts(row, target_column, "target_column", where)), pair)
+            pair = " ".join(_texts(row, source_pair_column, "source_pair_column"))
+        return SourceTarget(source[0], tuple(_texts(row, target_column, "target_column")), pair)
+
+    yield from usable(rows, example)
 
 
 def dataset_source_target(
@@ -154,31 +168,30 @@ def dataset_source_target(
     yield from source_target_rows(rows, source_column, source_pair_column, target_column)
 
 
-def _texts(row: Mapping[str, Any], column: str, argument: str, where: str) -> list[str]:
+def _texts(row: Mapping[str, Any], column: str, argument: str) -> list[str]:
     """The texts of a column, stripped; none is an error."""
-    value = column_of(row, column, argument, where)
-    values = [value] if value is None or isinstance(value, str) else value
-    if not isinstance(values, list | tuple) or not all(text is None or isinstance(text, str) for text in values):
-        raise ValueError(
-            f"{where}: column {column!r} must hold a text or a list of texts, got {type(value).__name__}. Set "
-            f"`{argument}` to a column of texts."
-        )
-    texts = [text.strip() for text in values if text and text.strip()]
+    value = column_of(row, column, argument)
+    advice = f"Set `{argument}` to a column of texts."
+    values = typed("" if value is None else value, "a text or a list of texts", f"column {column!r}", advice)
+    values = [values] if isinstance(values, str) else values
+    texts = [text.strip() for text in values if text.strip()]
     if not texts:
-        raise ValueError(f"{where}: column {column!r} is empty. Give every row a text, or take the row out.")
+        raise ValueError(f"column {column!r} is empty. Give every row a text, or take the row out.")
     return texts
 
 
-def _squad_rows(
-    path: Path, encoding: str, max_context_characters: int | None
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    records = (row for _, row in with_rows(squad_rows(path, encoding), path))
-    rows = question_generation_rows(records, max_context_characters=max_context_characters)
-    try:
-        for row in rows:
-            yield f"{path}, question {row['id']}", row
-    except ValueError as error:
-        raise error if str(path) in str(error) else ValueError(f"{path}: {error}") from error
+def _generation_rows(path: Path, encoding: str, max_context_characters: int | None) -> Iterator[PlacedRow]:
+    """Questions turned round, or what is wrong with them; those without an answer are left out."""
+    for where, record in squad_rows(path, encoding):
+        try:
+            row = record if isinstance(record, ValueError) else generation_row(record, max_context_characters)
+        except ValueError as error:
+            row = error
+        if isinstance(row, ValueError):
+            yield where, row
+        elif row is not None:
+            source, pair, target = (row[name].strip() for name in ("source", "source_pair", "target"))
+            yield where, SourceTarget(source, (target,), pair)
 
 
 __all__ = ["SourceTarget", "dataset_source_target", "read_source_target", "source_target_rows"]

@@ -17,6 +17,16 @@ OUTSIDE = "O"
 # Marks of last and single words in the spellings BIOES, BILOU and BMES; M is BMES' I.
 _MARKS = {"B": "B", "I": "I", "M": "I", "E": "E", "L": "E", "S": "S", "U": "S"}
 _TAG = re.compile(r"([BIMELSU])(?:[-_](.+))?")
+# Other ways in which people write the same, by what tells them.
+_OTHER_WRITINGS = {
+    "in lower case ('b-per')": re.compile(r"([bimelsu])[-_./:|](.+)"),
+    "type first ('PER-B')": re.compile(r"(.+)[-_./:|]([BIMELSUbimelsu])"),
+    "with another sign ('B:PER')": re.compile(r"([BIMELSU])[./:|](.+)"),
+    "with whole words ('Begin-PER')": re.compile(
+        r"(?i:begin|inside|in|intermediate|end|last|single|unit)[-_./:|](.+)"
+    ),
+    "with brackets ('(PER*')": re.compile(r"[(\[][^()\[\]*]*\*?[)\]]?|\*?[)\]]"),
+}
 
 Span = tuple[str, int, int]
 
@@ -46,6 +56,32 @@ def split_tag(tag: str) -> tuple[str, str]:
             f"`tag` must be O or a mark (B, I, E, S, or L, U, M) with a type, such as 'B-PER', got {tag!r}."
         )
     return _MARKS[match[1]], match[2] or ""
+
+
+def marked_types(tags: Iterable[str]) -> set[str]:
+    """Types of the spans that tags mark; tags without a type and a sign before it count for nothing.
+
+    Args:
+        tags (`Iterable[str]`): Any tags.
+
+    Example:
+
+    >>> marked_types(["B-PER", "O", "NN"])
+    {'PER'}
+    """
+    return {match[2] for tag in set(tags) if (match := _TAG.fullmatch(tag)) and match[2]}
+
+
+def _refuse_other_writing(tags: set[str]) -> None:
+    """Raise if tags mark spans in a way that is none of the schemes: as plain tags they would be scored as nothing."""
+    outside = {tag for tag in tags if tag.lower() in ("o", "*", "out", "outside", "other", "_")}
+    for name, writing in _OTHER_WRITINGS.items():
+        marks = {tag for tag in tags - outside if writing.fullmatch(tag)}
+        if marks and marks == tags - outside and (outside or len(marks) > 1):
+            raise ValueError(
+                f"`tags` such as {sorted(marks)[:3]} seem to mark spans {name}. Write them as 'B-PER', 'I-PER' and "
+                "'O', or say `plain` to tag words without spans."
+            )
 
 
 def spans_of(tags: Sequence[str], scheme: str = "iob2", strict: bool = False) -> list[Span]:
@@ -185,7 +221,7 @@ def detect_scheme(sentences: Iterable[Sequence[str]]) -> str:
         speech).
 
     Raises:
-        ValueError: If some tags mark spans and others do not.
+        ValueError: If some tags mark spans and others do not, or all of them do in another way (`PER-B`, `b-per`).
 
     Example:
 
@@ -196,6 +232,7 @@ def detect_scheme(sentences: Iterable[Sequence[str]]) -> str:
     tags = {tag for sentence in sentences for tag in sentence} - {OUTSIDE}
     marked = {tag for tag in tags if _TAG.fullmatch(tag)}
     if not any("-" in tag or "_" in tag for tag in marked) and marked != tags:
+        _refuse_other_writing({tag for sentence in sentences for tag in sentence})
         return PLAIN  # single letters among parts of speech
     if marked != tags:
         raise ValueError(
@@ -219,6 +256,7 @@ __all__ = [
     "SCHEMES",
     "Span",
     "detect_scheme",
+    "marked_types",
     "scheme_breaks",
     "spans_of",
     "split_tag",

@@ -3,21 +3,41 @@
     JSON lines, Parquet, datasets   a list of words and a list of tags
     TSV, CSV                        words and tags separated by one blank (K-BERT's NER files)
     CoNLL                           a word a line, its tag in the last column, a blank line behind a sentence
+    doccano, CLUENER, brat          a text with entities marked by characters
 
 What a word is is the data's business: Chinese sets have characters.
 """
 
-import re
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .lines import check_encoding, iter_lines
-from .rows import PlacedRow, column_of, dataset_rows, id_of, placed_dataset_rows, placed_files, read_rows, with_rows
+from .bad_rows import usable
+from .conll import conll_rows
+from .lines import check_encoding
+from .marked_spans import SPAN_FIELDS, TEXT_FIELD, brat_rows, places_of_words, spans_of_field, words_and_tags
+from .readers import expand_files
+from .rows import (
+    TYPES,
+    PlacedRow,
+    column_of,
+    dataset_rows,
+    id_of,
+    placed_dataset_rows,
+    placed_files,
+    read_rows,
+    typed,
+    with_rows,
+)
 
-CONLL = {".conll": "conll", ".bio": "conll", ".iob": "conll", ".iob2": "conll", ".bioes": "conll", ".txt": "conll"}
-DOCUMENT_START = "-DOCSTART-"
+logger = logging.getLogger(__name__)
+
+CONLL = {
+    **dict.fromkeys((".conll", ".conllu", ".bio", ".iob", ".iob2", ".bioes", ".txt"), "conll"),
+    ".ann": "brat",
+}
 
 
 class TaggedWords(NamedTuple):
@@ -38,24 +58,27 @@ class TaggedWords(NamedTuple):
 
 def read_tagged_words(
     files: str | PathLike[str] | Sequence[str | PathLike[str]],
-    words_column: str = "tokens",
-    tags_column: str = "tags",
+    words_column: str | int = "tokens",
+    tags_column: str | int = "tags",
     *,
     pair_column: str | None = None,
     file_format: str | None = None,
     encoding: str = "utf-8",
     unlabelled: bool = False,
 ) -> Iterator[TaggedWords]:
-    """Read sentences from JSON lines, Parquet, TSV, CSV or CoNLL files.
+    """Read sentences from JSON lines, Parquet, TSV, CSV, CoNLL files or brat's folders.
 
     Args:
-        files (`str`, `PathLike` or a sequence of them): Paths or glob patterns.
-        words_column (`str`, *optional*, defaults to `"tokens"`): Column with the words: a list, or a text whose words
-            are separated by one blank each, so that a word may be white space of another kind.
-        tags_column (`str`, *optional*, defaults to `"tags"`): Column with the tags, likewise.
+        files (`str`, `PathLike` or a sequence of them): Paths or glob patterns, or folders of brat's.
+        words_column (`str` or `int`, *optional*, defaults to `"tokens"`): Column with the words: a list, or a text
+            whose words are separated by one blank each, so that a word may be white space of another kind. Of a CoNLL
+            file its number, from 1 (default: the first that does not count the words). If rows have no such column
+            but `text`, their entities are marked by characters, see `hf_ptm_ext.data.marked_spans`.
+        tags_column (`str` or `int`, *optional*, defaults to `"tags"`): Column with the tags, likewise (CoNLL: the last
+            one), or with spans of characters.
         pair_column (`str`, *optional*): Column with a second text, likewise; CoNLL files have none.
-        file_format (`str`, *optional*): `"jsonl"`, `"csv"`, `"tsv"`, `"parquet"` or `"conll"`; told from the names by
-            default.
+        file_format (`str`, *optional*): `"jsonl"`, `"csv"`, `"tsv"`, `"parquet"`, `"conll"` or `"brat"`; told from the
+            names by default.
         encoding (`str`, *optional*, defaults to `"utf-8"`): Of files of text.
         unlabelled (`bool`, *optional*, defaults to `False`): Sentences may be without tags, which are `None` then: no
             column of them, an empty one, -1 for every word, or CoNLL lines of a word alone.
@@ -77,19 +100,56 @@ def read_tagged_words(
     [TaggedWords(words=('Anna', 'sings'), tags=('B-PER', 'O'), pair=None, id=None)]
     """
     check_encoding(encoding)
-    for path, kind in placed_files(files, file_format, CONLL):
-        if kind == "conll":
-            if pair_column is not None:
-                raise ValueError(f"`pair_column` = {pair_column!r}: {path} is a CoNLL file, which has no second text.")
-            yield from with_rows(_conll_sentences(path, encoding, unlabelled), path)
-        else:
-            yield from tagged_words(
-                read_rows(path, kind, encoding),
-                words_column,
-                tags_column,
-                pair_column=pair_column,
-                unlabelled=unlabelled,
-            )
+
+    words_column, tags_column = str(words_column), str(tags_column)
+
+    def rows() -> Iterator[PlacedRow]:
+        for path, kind in _files(files, file_format):
+            if kind == "conll" or (kind == "tsv" and (words_column.isdecimal() or tags_column.isdecimal())):
+                if pair_column is not None:
+                    raise ValueError(
+                        f"`pair_column` = {pair_column!r}: {path} is a CoNLL file, which has no second text."
+                    )
+                numbers = [
+                    _number(column, default, argument, path)
+                    for column, default, argument in (
+                        (words_column, "tokens", "words_column"),
+                        (tags_column, "tags", "tags_column"),
+                    )
+                ]
+                names = (words_column, tags_column)
+                yield from with_rows(conll_rows(path, encoding, *numbers, names=names, unlabelled=unlabelled), path)
+            elif kind == "brat":
+                yield from with_rows(brat_rows(path, encoding, unlabelled), path)
+            else:
+                yield from read_rows(path, kind, encoding)
+
+    yield from tagged_words(rows(), words_column, tags_column, pair_column=pair_column, unlabelled=unlabelled)
+
+
+def _files(
+    files: str | PathLike[str] | Sequence[str | PathLike[str]], file_format: str | None
+) -> Iterator[tuple[Path, str]]:
+    """Files and their formats; a folder, and a text with a .ann file beside it, are brat's."""
+    named = [files] if isinstance(files, str | PathLike) else list(files)
+    for one in named or [expand_files(named)]:
+        if Path(one).is_dir() and (texts := sorted(Path(one).rglob("*.txt"))):
+            yield from ((path, "brat") for path in texts)
+            continue
+        for path, kind in placed_files(one, file_format, CONLL):
+            text = file_format is None and path.suffix == ".txt"
+            yield path, "brat" if text and path.with_suffix(".ann").is_file() else kind
+
+
+def _number(column: str, default: str, argument: str, path: Path) -> int | None:
+    """The number of a column of a CoNLL file; `None` if none is named."""
+    if column == default:
+        return None
+    if not column.isdecimal() or not 0 < int(column) < 1000:
+        raise ValueError(
+            f"`{argument}` must be the number of a column, from 1, of the CoNLL file {path}, got {column!r}."
+        )
+    return int(column)
 
 
 def dataset_tagged_words(
@@ -161,16 +221,44 @@ def tagged_words(
     Raises:
         ValueError: If a column is missing or holds something else, or words and tags are not as many.
     """
-    for where, row in rows:
-        words = _items(row, words_column, "words_column", where)
-        if unlabelled and _without_tags(row.get(tags_column)):
-            sentence = _sentence(words, words, where)._replace(tags=None, id=id_of(row))
+    cut: list[str] = []
+
+    def example(row: Mapping[str, Any], where: str) -> TaggedWords:
+        text, spans = _marked(row, words_column, tags_column)
+        if text is not None:
+            words = [text[start:end] for start, end in places_of_words(text)]
+            tags = None
+            if spans in row:
+                words, tags = words_and_tags(text, spans_of_field(row[spans], text), cut)
+            elif not unlabelled:
+                column_of(row, tags_column, "tags_column")
         else:
-            tags = _items(row, tags_column, "tags_column", where, names)
-            sentence = _sentence(words, tags, where)._replace(id=id_of(row))
-        if pair_column is not None:
-            sentence = sentence._replace(pair=tuple(_items(row, pair_column, "pair_column", where)))
-        yield sentence
+            words = _items(row, words_column, "words_column")
+            hidden = unlabelled and _without_tags(row.get(tags_column))
+            tags = None if hidden else _items(row, tags_column, "tags_column", names)
+        sentence = _sentence(words, words if tags is None else tags)
+        pair = None if pair_column is None else tuple(_items(row, pair_column, "pair_column"))
+        return sentence._replace(tags=None if tags is None else sentence.tags, pair=pair, id=id_of(row))
+
+    yield from usable(rows, example)
+    if cut:
+        logger.warning(
+            "%d spans begin or end inside a word, such as %s; the word is cut there.", len(cut), ", ".join(cut[:3])
+        )
+
+
+def _marked(row: Mapping[str, Any], words_column: str, tags_column: str) -> tuple[str | None, str]:
+    """The text of a row whose entities are marked by characters, and the field with them; `None` for other rows."""
+    field = TEXT_FIELD if words_column == "tokens" and words_column not in row else words_column
+    named = tags_column in row or tags_column != "tags"
+    spans = tags_column if named else next((name for name in SPAN_FIELDS if name in row), tags_column)
+    text, value = row.get(field), row.get(spans)
+    marked = isinstance(value, Mapping) or (
+        isinstance(value, list | tuple) and all(isinstance(one, list | tuple | Mapping) for one in value)
+    )
+    # A list without anything marks nothing in a text, and lacks the tags of words.
+    meant = (marked and (value or field == TEXT_FIELD)) or (field != words_column and (not named or spans not in row))
+    return (typed(text, "a text", f"`{field}`") if meant and isinstance(text, str) else None), spans
 
 
 def _without_tags(value: Any) -> bool:
@@ -179,63 +267,25 @@ def _without_tags(value: Any) -> bool:
     return not items or (isinstance(items, list | tuple) and all(item in (-1, "-1") for item in items))
 
 
-def _items(
-    row: Mapping[str, Any], column: str, argument: str, where: str, names: Sequence[str] | None = None
-) -> list[str]:
-    value = column_of(row, column, argument, where)
+def _items(row: Mapping[str, Any], column: str, argument: str, names: Sequence[str] | None = None) -> list[str]:
+    value = column_of(row, column, argument)
     items = value.split(" ") if isinstance(value, str) else value
-    if names is not None and isinstance(items, list) and all(isinstance(item, int) for item in items):
+    if names is not None and TYPES["a list of whole numbers"](items):
         if not all(0 <= item < len(names) for item in items):
-            raise ValueError(f"{where}: column {column!r} has {items}, and its tags are 0 to {len(names) - 1}.")
+            raise ValueError(f"column {column!r} has {items}, and its tags are 0 to {len(names) - 1}.")
         items = [names[item] for item in items]
-    if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
-        raise ValueError(
-            f"{where}: column {column!r} must hold a list of words, or words separated by one blank, got "
-            f"{type(value).__name__}. Set `{argument}` to such a column."
-        )
-    return list(items)
+    advice = f"Words separated by one blank are one too. Set `{argument}` to such a column."
+    return list(typed(items, "a list of strings", f"column {column!r}", advice))
 
 
-def _sentence(words: Sequence[str], tags: Sequence[str], where: str) -> TaggedWords:
+def _sentence(words: Sequence[str], tags: Sequence[str]) -> TaggedWords:
     if len(words) != len(tags):
         raise ValueError(
-            f"{where}: must have a tag for each word, got {len(words)} words and {len(tags)} tags. Mend the row or "
-            "take it out."
+            f"must have a tag for each word, got {len(words)} words and {len(tags)} tags. Mend the row or take it out."
         )
     if not words or "" in words or "" in tags:
-        raise ValueError(f"{where}: has {'an empty word or tag' if words else 'no word'}. Mend it or take it out.")
+        raise ValueError(f"has {'an empty word or tag' if words else 'no word'}. Mend it or take it out.")
     return TaggedWords(tuple(words), tuple(tags))
-
-
-def _conll_sentence(words: list[str], tags: list[str], where: str) -> TaggedWords:
-    return _sentence(words, tags, where) if tags else _sentence(words, words, where)._replace(tags=None)
-
-
-def _conll_sentences(path: Path, encoding: str, unlabelled: bool = False) -> Iterator[TaggedWords]:
-    words: list[str] = []
-    tags: list[str] = []
-    begin = 1
-    for line in iter_lines(path, encoding):
-        # Blanks and tabs only: other white space may be a word.
-        text = line.text.strip(" \t\r\n")
-        fields = text.split("\t") if "\t" in text else re.split(" +", text)
-        if not text or fields[0] == DOCUMENT_START:
-            if words:
-                yield _conll_sentence(words, tags, f"{path}, line {begin}")
-            words, tags, begin = [], [], line.number + 1
-            continue
-        if unlabelled and len(fields) == 1 and not tags:
-            words.append(fields[0])
-            continue
-        if len(fields) < 2:
-            raise ValueError(
-                f"{path}, line {line.number}: must have a word and, in the last column, its tag; got "
-                f"{text[:40]!r}. Blank lines separate sentences."
-            )
-        words.append(fields[0])
-        tags.append(fields[-1])
-    if words:
-        yield _conll_sentence(words, tags, f"{path}, line {begin}")
 
 
 __all__ = ["TaggedWords", "dataset_tagged_words", "read_tagged_words", "tagged_words"]

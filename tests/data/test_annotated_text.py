@@ -99,7 +99,7 @@ def test_types_of_both_forms(tmp_path):
             {**ORIGINAL, "ents": [["Q1", 0, 99, 1.0], ["Q2", 1, 2, 1.0]]},
             r"the span \(0, 99\) is not in its text of 18",
         ),
-        ({"tokens": ["a"]}, "record 1: lacks head"),
+        ({"tokens": ["a"]}, "record 1: is of no known form, with the fields .'tokens'.*Known are FewRel's"),
     ],
 )
 def test_faulty_records_are_named(tmp_path, record, message):
@@ -110,7 +110,7 @@ def test_faulty_records_are_named(tmp_path, record, message):
 def test_faulty_files_are_named(tmp_path):
     with pytest.raises(ValueError, match="not valid JSON"):
         read_relation_examples(write(tmp_path, "a.json", "{"))
-    with pytest.raises(ValueError, match="at least one example"):
+    with pytest.raises(ValueError, match="has no rows"):
         read_relation_examples(write(tmp_path, "a.json", "[]"))
     with pytest.raises(ValueError, match="numbered, quoted sentence"):
         read_relation_examples(write(tmp_path, "a.txt", "nothing here\n"))

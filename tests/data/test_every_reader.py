@@ -185,7 +185,7 @@ def test_a_string_is_no_list_and_a_number_no_text(name: str, change: Any, match:
 def test_a_nested_file_of_another_form_is_told(data: Any, tmp_path: Path) -> None:
     path = tmp_path / "squad.json"
     path.write_text(json.dumps({"data": data}), encoding="utf-8")
-    refused("squad.json", path, "must be a (list|JSON object)")
+    refused("squad.json", path, "must be (a list|an object)")
 
 
 def test_only_line_feeds_end_a_line(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_labelled_texts_are_the_same_in_every_format(tmp_path):
     [
         ('{"text": "a"}', r"line 2: no column 'label', only \['text'\]. Set `label_column`"),
         ('{"text": " ", "label": 1}', r"line 2: column 'text' is empty"),
-        ('{"text": ["a"], "label": 1}', r"line 2: column 'text' must hold a text, got list"),
+        ('{"text": ["a"], "label": 1}', r"line 2: column 'text' must be a text, got list"),
         ('{"text": "a", "label": [1]}', r"line 2: column 'label' must hold a label \(a word or a number\), got list"),
         ('{"text": "a", "label": null}', r"line 2: column 'label' is empty"),
         ('{"text": "a", "label": -1}', r"line 2: column 'label' has no label \(-1\)"),
@@ -116,7 +116,7 @@ def test_white_space_that_is_a_word_keeps_its_tag(tmp_path):
     [
         ("x.tsv", "tokens\ttags\na b\tO\n", "line 2: must have a tag for each word, got 2 words and 1 tags"),
         ("x.tsv", "tokens\ttags\na  b\tO O O\n", "line 2: has an empty word or tag"),
-        ("x.jsonl", '{"tokens": [1], "tags": ["O"]}\n', "must hold a list of words"),
+        ("x.jsonl", '{"tokens": [1], "tags": ["O"]}\n', "column 'tokens' must be a list of strings"),
         ("x.jsonl", '{"tokens": [], "tags": []}\n', "has no word"),
         ("x.jsonl", '{"words": [], "tags": []}\n', "no column 'tokens'.*Set `words_column`"),
         ("x.conll", "Anna B-PER\nLee\n", "line 2: must have a word and, in the last column, its tag; got 'Lee'"),
@@ -234,7 +234,7 @@ def test_rows_without_a_label_are_such_in_every_source(tmp_path, kind):
 )
 def test_words_without_tags(tmp_path, name, text):
     file = write(tmp_path / name, text)
-    with pytest.raises(ValueError, match=r"no column|must have|must hold"):
+    with pytest.raises(ValueError, match=r"no column|must have|must be a list"):
         list(read_tagged_words(file))
     (found,) = read_tagged_words(file, unlabelled=True)
     assert found == TaggedWords(("Anna", "sings"), None)

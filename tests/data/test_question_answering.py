@@ -77,8 +77,8 @@ def test_columns_may_have_other_names(tmp_path):
         ({"answers": {"text": ["Jane"], "answer_start": [-1]}}, "`answer_start` must be 0 or more, got -1"),
         ({"answers": {"text": ["Jane"], "answer_start": [None]}}, "an answer must have a text and an `answer_start`"),
         ({"answers": "Jane"}, "must hold SQuAD's answers"),
-        ({"context": " "}, "column 'context' must hold a text"),
-        ({"question": None}, "column 'question' must hold a text, got None. Set `question_column`"),
+        ({"context": " "}, "column 'context' must be a text"),
+        ({"question": None}, "column 'question' must be a text, got None. Set `question_column`"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_place(tmp_path, change, message):

@@ -79,7 +79,7 @@ def test_several_right_targets_are_all_kept(tmp_path):
             "line 2: column 'target' is",
         ),
         ("a.jsonl", '{"source": "s", "target": null}', "column 'target' is empty"),
-        ("a.jsonl", '{"source": 3, "target": "t"}', "must hold a text or a list of texts, got int"),
+        ("a.jsonl", '{"source": 3, "target": "t"}', "column 'source' must be a text or a list of texts, got 3"),
         ("a.jsonl", "[1]", "must be a JSON object"),
         ("a.csv", "source,target\na,b,c\n", "line 2: must have the 2 columns"),
         ("a.csv", "source,target\na\n", "line 2: must have the 2 columns"),
@@ -150,7 +150,7 @@ def test_an_answer_that_is_elsewhere_is_named(tmp_path):
     file = tmp_path / "squad.json"
     record = {"id": "q7", "context": "Bern", "question": "?", "answers": {"text": ["Rome"], "answer_start": [0]}}
     file.write_text(json.dumps(record), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"squad.json: question q7: the passage has 'Bern' at character 0"):
+    with pytest.raises(ValueError, match=r"squad.json, record 1: the passage has 'Bern' at character 0"):
         list(read_source_target(file, file_format="squad"))
-    with pytest.raises(ValueError, match="no `answers`"):
+    with pytest.raises(ValueError, match="lacks `answers`"):
         list(question_generation_rows([{"context": "a", "question": "b"}]))

@@ -1,0 +1,186 @@
+"""CoNLL files: a word a line, its columns separated by tabs or blanks, a blank line behind each sentence.
+
+What a file looks like is told from the whole of it: how many columns its lines have, whether the first one counts the
+words (CoNLL-U, GermEval), which lines at the head of a sentence are comments.
+"""
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from .lines import iter_lines
+from .rows import PlacedRow
+from .tag_schemes import OUTSIDE, marked_types
+
+logger = logging.getLogger(__name__)
+
+DOCUMENT_START = "-DOCSTART-"
+_PROPERTY = re.compile(r"#\s*\S+ = ")
+# CoNLL-U's words of several tokens (1-2) and words that are not written (8.1).
+_NO_TOKEN = re.compile(r"\d+[-.]\d+")
+
+
+class _Line(NamedTuple):
+    number: int
+    text: str
+    fields: list[str]
+
+
+def conll_rows(
+    path: Path,
+    encoding: str,
+    words: int | None,
+    tags: int | None,
+    *,
+    names: tuple[str, str] = ("tokens", "tags"),
+    unlabelled: bool = False,
+) -> Iterator[PlacedRow]:
+    """Read the sentences of a file.
+
+    Args:
+        path (`Path`): The file.
+        encoding (`str`): Its encoding.
+        words (`int`, *optional*): Column of the words, from 1; the first that does not count them by default.
+        tags (`int`, *optional*): Column of the tags; the last by default.
+        names (`tuple[str, str]`, *optional*): Fields of the rows for words and tags.
+        unlabelled (`bool`, *optional*, defaults to `False`): Sentences may lack the column of tags.
+
+    Returns:
+        `Iterator[tuple[str, dict | ValueError]]`: the place of each sentence and its words and tags (none if it lacks
+        them), or what is wrong with it.
+
+    Raises:
+        ValueError: If the file cannot be read, or does not tell which columns are meant.
+    """
+    blocks = list(_blocks(path, encoding))
+    plain = [line for block in blocks for line in block if not line.text.startswith("#")]
+    plain = plain or [line for block in blocks for line in block]
+    widths = Counter(len(line.fields) for line in plain)
+    width = widths.most_common(1)[0][0] if widths else 0
+    tabs = any("\t" in line.text for line in plain)
+    known = {line.fields[(tags or width) - 1] for line in plain if len(line.fields) >= max(width, tags or 1)}
+    sentences = [_without_comments(block, width, tabs, known, (tags or width) - 1) for block in blocks]
+    sentences = [block for block in sentences if block]
+    if words != 1 and _is_numbered(sentences, width):
+        sentences = _without_numbers(path, sentences, width, words, tags, unlabelled)
+        words = 2 if words is None else words
+        tags = 3 if tags is None and width > 2 else tags
+    elif tags is None:
+        _tell_other_tags(path, plain, width)
+    for block in sentences:
+        where = f"{path}, line {block[0].number}"
+        try:
+            yield where, dict(zip(names, _columns(block, words, tags, width, unlabelled), strict=False))
+        except _BadLine as error:
+            yield f"{path}, line {error.number}", ValueError(str(error))
+
+
+class _BadLine(ValueError):
+    def __init__(self, number: int, reason: str):
+        super().__init__(reason)
+        self.number = number
+
+
+def _blocks(path: Path, encoding: str) -> Iterator[list[_Line]]:
+    block: list[_Line] = []
+    for line in iter_lines(path, encoding):
+        # Blanks and tabs only: other white space may be a word.
+        text = line.text.strip(" \t\r\n")
+        fields = [field.strip(" ") for field in text.split("\t")] if "\t" in text else re.split(" +", text)
+        if text and fields[0] != DOCUMENT_START:
+            block.append(_Line(line.number, text, fields))
+        elif block:
+            yield block
+            block = []
+    if block:
+        yield block
+
+
+def _without_comments(block: list[_Line], width: int, tabs: bool, known: set[str], place: int) -> list[_Line]:
+    """A sentence from its first line that is no comment on; inside it `#` is a word."""
+    for number, line in enumerate(block):
+        fields = line.text.split("\t") if tabs else line.fields
+        tag = fields[place] if 0 <= place < len(fields) else ""
+        named = not (tabs and "\t" in line.text) and _PROPERTY.match(line.text)
+        like_others = tag in known or tag in (OUTSIDE, fields[0]) or bool(marked_types([tag]))
+        if not line.text.startswith("#") or (len(fields) == width and like_others and not named):
+            return block[number:]
+    return []
+
+
+def _is_numbered(sentences: list[list[_Line]], width: int) -> bool:
+    """Whether the first column counts the words of (nearly) every sentence, from 0 or 1."""
+    if width < 2 or max(map(len, sentences), default=0) < 2:
+        return False
+    counting = 0
+    for block in sentences:
+        numbers = [line.fields[0] for line in block if not _NO_TOKEN.fullmatch(line.fields[0])]
+        counting += any(numbers == [str(number + first) for number in range(len(numbers))] for first in (0, 1))
+    return 10 * counting >= 9 * len(sentences)
+
+
+def _without_numbers(
+    path: Path, sentences: list[list[_Line]], width: int, words: int | None, tags: int | None, unlabelled: bool
+) -> list[list[_Line]]:
+    """Sentences whose lines are words, of a file whose first column counts them.
+
+    Raises:
+        ValueError: it is not clear which of the others are meant.
+    """
+    if tags is None and (width > 3 or (width == 2 and not unlabelled)):
+        last = f"and has columns 2 to {width} beside" if width > 2 else "and there is one other only"
+        raise ValueError(
+            f"{path}: the first column counts the words, {last}. Name those of the words and of the tags by their "
+            "numbers: `words_column` = 2, `tags_column` = 3 (GermEval) or 4 (CoNLL-U)."
+        )
+    if words is None or tags is None:
+        logger.warning(
+            "%s: the first column counts the words and is skipped; words are column %d, tags column %d.",
+            path,
+            words or 2,
+            tags or 3,
+        )
+    kept = [[line for line in block if not _NO_TOKEN.fullmatch(line.fields[0])] for block in sentences]
+    if left := sum(map(len, sentences)) - sum(map(len, kept)):
+        logger.warning("%s: %d lines numbered as 1-2 or 8.1 are no words and are left out.", path, left)
+    return [block for block in kept if block]
+
+
+def _tell_other_tags(path: Path, lines: list[_Line], width: int) -> None:
+    """Say that another column than the last has tags of spans of the same types."""
+    columns = [
+        marked_types(line.fields[place] for line in lines if len(line.fields) == width) for place in range(width)
+    ]
+    others = [place + 1 for place in range(1, width - 1) if columns[place] & columns[-1]]
+    if others:
+        logger.warning(
+            "%s: columns %s and %d have tags of the same types; the last one is read. Name another by its number with "
+            "`tags_column`.",
+            path,
+            ", ".join(map(str, others)),
+            width,
+        )
+
+
+def _columns(block: list[_Line], words: int | None, tags: int | None, width: int, unlabelled: bool) -> list[list[str]]:
+    """Words and tags of a sentence, or words alone."""
+    place = (words or 1) - 1
+    without = unlabelled and all(len(line.fields) < (tags or max(place + 2, 2)) for line in block)
+    for line in block:
+        count = len(line.fields)
+        if count <= place or (not without and count < (tags or 2)):
+            raise _BadLine(
+                line.number,
+                f"must have a word and, in {'the last column' if tags is None else f'column {tags}'}, its tag; got "
+                f"{line.text[:40]!r}. Blank lines separate sentences.",
+            )
+        if tags is None and not without and count != width:
+            raise _BadLine(line.number, f"must have {width} columns, as most lines, got {count}: {line.text[:40]!r}.")
+    found = [[line.fields[place] for line in block]]
+    return found if without else [*found, [line.fields[-1 if tags is None else tags - 1] for line in block]]
+
+
+__all__ = ["conll_rows"]
