@@ -75,6 +75,7 @@ class Splits:
         for split in self.scored:
             self._count_unseen(split)
         self._rows: dict[tuple[str, ...], Any] = {}
+        self._tuned = task  # with what the validation data decided
 
     @property
     def reported(self) -> str | None:
@@ -163,7 +164,15 @@ class Splits:
         """Scores of what a Trainer has predicted."""
         if hasattr(self.task, "scores_of_labels"):  # drawn by the collator
             return self.task.scores_of_labels(output.predictions, output.label_ids)
-        return self.task.scores(output.predictions, self.examples[split], self.rows(split, *variant))
+        return self._task_of(output, split, *variant).scores(
+            output.predictions, self.examples[split], self.rows(split, *variant)
+        )
+
+    def _task_of(self, output: Any, split: str, *variant: str) -> Any:
+        """The task as these predictions are judged; those of the validation data decide for the test data too."""
+        if split == VALIDATION and hasattr(self.task, "tuned"):
+            self._tuned = self.task.tuned(output.predictions, self.examples[split], self.rows(split, *variant))
+        return self._tuned
 
     def produced(self) -> tuple[str, ...]:
         """What an evaluation of the validation data gives."""
@@ -211,7 +220,9 @@ class Splits:
         if folder is None:
             return
         examples = self.examples[split]
-        records = self.task.records(output.predictions, examples, self.rows(split, *variant))
+        records = self._task_of(output, split, *variant).records(
+            output.predictions, examples, self.rows(split, *variant)
+        )
         named = [getattr(one, "id", None) if getattr(one, "named", True) else None for one in examples]
         write_lines(
             folder / f"predictions_{split}.jsonl",

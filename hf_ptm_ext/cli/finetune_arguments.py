@@ -100,6 +100,13 @@ class TaskDataArguments:
         default=0.0,
         metadata={"help": "Questions that may have no answer: by how much 'no answer' must beat the best answer."},
     )
+    best_null_threshold: bool = field(
+        default=False,
+        metadata={
+            "help": "Questions that may have no answer: take the threshold that is best (F1) on the validation data; "
+            "results and predictions name it."
+        },
+    )
     answer_metric: str = field(
         default=AUTO,
         metadata={"help": "Questions: squad, cmrc (Chinese), or auto: cmrc if `language` is zh."},
@@ -212,6 +219,10 @@ def check(data: TaskDataArguments, knowledge: KnowledgeGraphArguments, training:
         raise ValueError(
             f"`doc_stride` must be less than `max_seq_length` = {data.max_seq_length}, got {data.doc_stride}: windows "
             "would not move on. Common are 128 and 384."
+        )
+    if data.best_null_threshold and not (data.validation_file or data.validation_split):
+        raise ValueError(
+            "`best_null_threshold` needs `validation_file` or `validation_split`: the test data must not choose it."
         )
     if knowledge.pooling not in (None, *POOLINGS):
         raise ValueError(f"`pooling` must be one of {', '.join(POOLINGS)}, got {knowledge.pooling!r}.")

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -18,7 +18,7 @@ from ..data.question_answering import (
     read_question_examples,
 )
 from ..hub.pipelines import add_question_answering_pipeline
-from ..metrics.answers import answer_tokens, overlap_answer, question_answering_scores
+from ..metrics.answers import answer_tokens, best_null_threshold, overlap_answer, question_answering_scores
 from ..pipelines.postprocessing import postprocess_qa_predictions
 from .finetune_arguments import AUTO, TaskDataArguments
 from .finetune_rows import Rows, rows_of
@@ -84,6 +84,8 @@ class QuestionAnsweringTask:
         answers = [example.answers[0][0] for example in examples if example.answers]
         if not answers:
             raise ValueError("The training data must have at least one question with an answer, got none.")
+        if data.best_null_threshold and len(answers) == len(examples):
+            raise ValueError("`best_null_threshold` needs training data with questions that have no answer, got none.")
         return cls(
             data,
             scoring,
@@ -160,10 +162,23 @@ class QuestionAnsweringTask:
         start, end = (outputs[name] for name in ("start_logits", "end_logits"))
         return update_loss({"logits": torch.stack([start, end], dim=1)}, labels, num_items_in_batch, **options)
 
+    def tuned(
+        self, predictions: np.ndarray, examples: Sequence[QuestionExample], rows: Rows
+    ) -> "QuestionAnsweringTask":
+        """The task whose "no answer" has the best F1 on these examples, if that is asked for."""
+        if not self.data.best_null_threshold:
+            return self
+        found = self._answers(predictions, examples, rows)
+        golds = [[text for text, _ in example.answers or ()] for example in examples]
+        texts = [one["n_best"][0]["text"] if one["n_best"] else "" for one in found]
+        threshold = best_null_threshold([one["null_score_diff"] for one in found], texts, golds, self.scoring)
+        return replace(self, data=replace(self.data, null_score_diff_threshold=threshold))
+
     def scores(self, predictions: np.ndarray, examples: Sequence[QuestionExample], rows: Rows) -> dict[str, float]:
         """Scores of logits `(windows, seq_len, 2)`."""
         found = self._answers(predictions, examples, rows)
-        return self._scores([one["text"] for one in found], examples)
+        tuned = {"null_threshold": self.data.null_score_diff_threshold} if self.data.best_null_threshold else {}
+        return self._scores([one["text"] for one in found], examples) | tuned
 
     def records(
         self, predictions: np.ndarray, examples: Sequence[QuestionExample], rows: Rows

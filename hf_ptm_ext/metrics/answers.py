@@ -102,6 +102,47 @@ def question_answering_scores(
     return scores
 
 
+def best_null_threshold(
+    differences: Sequence[float],
+    best_answers: Sequence[str],
+    references: Sequence[Sequence[str]],
+    scoring: str = "squad",
+) -> float:
+    """The `null_score_diff_threshold` with the best F1 on these questions (SQuAD 2.0's `best_f1_thresh`).
+
+    Args:
+        differences: by how much "no answer" is better than the best answer, a number each.
+        best_answers: the best answer of each, were it given.
+        references: all right answers of each question, empty for a question that has none.
+        scoring: "squad" (default) or "cmrc".
+
+    Returns:
+        The threshold: a question is answered where its difference is not above it.
+
+    Raises:
+        ValueError: they are not as many, or there are none, or `scoring` is unknown.
+
+    Example:
+        >>> best_null_threshold([-2.0, -1.0, 3.0], ["Bern", "1815", "Rome"], [["Bern"], [], ["Rome"]])
+        -2.0
+    """
+    if len(differences) != len(best_answers):
+        raise ValueError(f"`differences` must be one an answer, got {len(differences)} for {len(best_answers)}.")
+    total = f1 = question_answering_scores([""] * len(references), references, scoring)["f1"] * len(references)
+    best = min(differences) - 1.0  # nothing is answered
+    order = sorted(range(len(differences)), key=lambda number: differences[number])
+    for place, number in enumerate(order):
+        one = (references[number],)
+        answered, silent = (
+            question_answering_scores([text], one, scoring)["f1"] for text in (best_answers[number], "")
+        )
+        f1 += answered - silent
+        last = place + 1 == len(order) or differences[order[place + 1]] > differences[number]
+        if last and f1 > total:
+            total, best = f1, float(differences[number])
+    return best
+
+
 def _mean(values: Sequence[float]) -> float:
     return float(sum(values) / len(values))
 
@@ -165,4 +206,11 @@ def overlap_answer(question: str, context: str, length: int) -> str:
     return context[run[0][0] : run[-1][1]] if run else ""
 
 
-__all__ = ["SCORINGS", "answer_tokens", "normalize_answer", "overlap_answer", "question_answering_scores"]
+__all__ = [
+    "SCORINGS",
+    "answer_tokens",
+    "best_null_threshold",
+    "normalize_answer",
+    "overlap_answer",
+    "question_answering_scores",
+]

@@ -184,6 +184,25 @@ def test_questions_without_an_answer_are_learnt_and_scored(data, tmp_path):
     assert all("null_score_diff" in one for one in predictions)
 
 
+def test_the_validation_data_choose_when_to_answer(data, tmp_path):
+    rows = lines_of(data / "train.jsonl")[:40]
+    for row in rows[::3]:
+        row["question"], row["answers"] = "where does zoe live ?", {"text": [], "answer_start": []}
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    given = {"train": tmp_path / "rows.jsonl", "test": tmp_path / "rows.jsonl", "save_strategy": "no"}
+    given |= {"validation_file": tmp_path / "rows.jsonl", "best_null_threshold": True}
+    scores = finetune(tmp_path / "out", data / "bert", **given)["runs"][0]["test"]
+    found = lines_of(tmp_path / "out" / "predictions_test.jsonl")
+
+    def f1(threshold):
+        texts = [one["n_best"][0]["text"] if one["null_score_diff"] <= threshold else "" for one in found]
+        return question_answering_scores(texts, [one["answers"] for one in found])["f1"]
+
+    best = max(f1(one["null_score_diff"] + shift) for one in found for shift in (0, -1e-9))
+    assert scores["f1"] == pytest.approx(best)
+    assert scores["f1"] == pytest.approx(f1(scores["null_threshold"]))
+
+
 def test_an_encoder_decoder_reads_too(data, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(data / "bert")
     config = BartConfig(
@@ -263,6 +282,7 @@ def task_flags():
     ("flags", "message"),
     [
         (["--answer_metric", "bleu"], "`answer_metric` must be one of auto, squad, cmrc"),
+        (["--best_null_threshold", "true"], "needs `validation_file`"),
         (["--max_answer_length", "0"], "`max_answer_length` must be at least 1"),
         (["--task", "reading"], "`task` must be one of classification, tagging, question-answering, extraction"),
     ],
