@@ -339,7 +339,7 @@ def _table_rows(path: Path, encoding: str, delimiter: str) -> Iterator[PlacedRow
                     where,
                     ValueError(
                         f"{where}: must have the {len(names)} columns of the first line, which names "
-                        "them. Check delimiters and quotation marks."
+                        "them. Check delimiters and quotation marks; of a word a line it is `file_format` = conll."
                     ),
                 )
                 continue

@@ -8,8 +8,11 @@
 Spans are `(type, first, behind)`: words `first` up to `behind`, exclusive.
 """
 
+import logging
 import re
 from collections.abc import Iterable, Sequence
+
+logger = logging.getLogger(__name__)
 
 SCHEMES = ("iob2", "iob1", "bioes")
 PLAIN = "plain"
@@ -19,7 +22,7 @@ _MARKS = {"B": "B", "I": "I", "M": "I", "E": "E", "L": "E", "S": "S", "U": "S"}
 _TAG = re.compile(r"([BIMELSU])(?:[-_](.+))?")
 # Other ways in which people write the same, by what tells them.
 _OTHER_WRITINGS = {
-    "in lower case ('b-per')": re.compile(r"([bimelsu])[-_./:|](.+)"),
+    "in lower case ('b-per')": re.compile(r"([bimelsu])(?:[-_./:|](.+))?"),
     "type first ('PER-B')": re.compile(r"(.+)[-_./:|]([BIMELSUbimelsu])"),
     "with another sign ('B:PER')": re.compile(r"([BIMELSU])[./:|](.+)"),
     "with whole words ('Begin-PER')": re.compile(
@@ -233,6 +236,12 @@ def detect_scheme(sentences: Iterable[Sequence[str]]) -> str:
     marked = {tag for tag in tags if _TAG.fullmatch(tag)}
     if not any("-" in tag or "_" in tag for tag in marked) and marked != tags:
         _refuse_other_writing({tag for sentence in sentences for tag in sentence})
+        if any(OUTSIDE in sentence for sentence in sentences):
+            logger.warning(
+                "The tags have O beside names without marks, such as %s: words are scored one by one, not entities. "
+                "Write B-%s and I-%s for that.",
+                *sorted(tags)[:1] * 3,
+            )
         return PLAIN  # single letters among parts of speech
     if marked != tags:
         raise ValueError(

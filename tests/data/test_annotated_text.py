@@ -45,16 +45,36 @@ SEMEVAL = (
 )
 
 
+OWN = {"tokens": TEXT.split(), "h": ["rome", "Q220", [[0], [3]]], "t": ["italy", "Q38", [[3]]]}
+OPENNRE = {
+    "token": TEXT.split(),
+    "h": {"name": "rome", "id": "Q220", "pos": [0, 1]},
+    "t": {"name": "italy", "id": "Q38", "pos": [3, 4]},
+    "relation": "P17",
+}
+CHARACTERS = {"text": TEXT, "h": {"pos": [0, 4]}, "t": {"pos": [11, 16]}, "relation": "P17"}
+HUB = {"tokens": TEXT.split(), "head": {"indices": [[0]]}, "tail": {"indices": [[3]]}, "relation": "P17"}
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
+        ("a.json", json.dumps({"P17": [OWN], "P36": []})),
+        ("a.txt", json.dumps(OPENNRE) + "\n"),
+        ("a.jsonl", json.dumps(OPENNRE) + "\n"),
+        ("a.txt", json.dumps(CHARACTERS) + "\n"),
+        ("a.jsonl", json.dumps(HUB) + "\n"),
+        ("a.json", json.dumps(CHARACTERS) + "\n" + json.dumps(CHARACTERS) + "\n"),
         ("a.jsonl", json.dumps(FEWREL) + "\n\n"),
         ("a.jsonl.gz", json.dumps(FEWREL)),
         ("a.json", json.dumps([ORIGINAL])),
         ("a.json", json.dumps([TACRED])),
         ("a.txt", SEMEVAL),
     ],
-    ids=["fewrel", "fewrel.gz", "ernie-thu", "tacred", "semeval"],
+    ids=[
+        *("fewrel's own", "opennre.txt", "opennre.jsonl", "opennre of characters", "fewrel of the hub"),
+        *("lines in a .json file", "fewrel", "fewrel.gz", "ernie-thu", "tacred", "semeval"),
+    ],
 )
 def test_relations_of_every_form(tmp_path, name, content):
     example = read_relation_examples(write(tmp_path, name, content))[0]
@@ -105,6 +125,33 @@ def test_types_of_both_forms(tmp_path):
 def test_faulty_records_are_named(tmp_path, record, message):
     with pytest.raises(ValueError, match=message):
         read_relation_examples(write(tmp_path, "a.jsonl", json.dumps(record)))
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({**OWN, "h": ["rome", "Q220", [[0, 2]]]}, r"positions of `h` must be neighbours, got \[0, 2\]"),
+        ({**OWN, "h": ["rome", "Q220", []]}, "positions of `h` must be a list of whole numbers"),
+        ({**OWN, "h": ["rome", "Q220", [["0"]]]}, "positions of `h` must be a list of whole numbers"),
+        ({**OWN, "h": "rome"}, "`h` must be an object, got 'rome'"),
+        ({**OPENNRE, "h": {"pos": [0, 1.5]}}, "`pos` of `h` must be two whole numbers"),
+        (
+            {**OPENNRE, "h": {"pos": [3, 5]}},
+            r"the mentions \(11, 18\) and \(11, 16\) overlap \('Italy .' and 'Italy'\)",
+        ),
+        ({**CHARACTERS, "t": {"pos": [11, 19]}}, r"the span \(11, 19\) is not in its text of 18 characters"),
+        ({**CHARACTERS, "relation": None}, "`relation` must be a text, got None"),
+        ({**CHARACTERS, "h": {"pos": [0, 4], "id": ["Q1"]}}, "id and name of a mention must be texts"),
+        ({**TACRED, "subj_end": "0"}, "`subj_end` must be a whole number, got '0'"),
+        ({**ORIGINAL, "ents": [["Q1", 0, 4, "0.9"], ["Q2", 11, 16]]}, "the score of an entity must be a number"),
+        ({**ORIGINAL, "ents": ["Q1"]}, r"an entity must be \[id, begin, end, score\], got 'Q1'"),
+        ({**ORIGINAL, "ents": [["Q1", 0, 4, 0.9]]}, "`ents` must have a head and a tail, got 1"),
+        ({"sents": [["a"]], "vertexSet": []}, "is of no known form.*Known are FewRel's.*OpenNRE's.*TACRED's"),
+    ],
+)
+def test_records_that_do_not_fit_are_told_with_file_and_record(tmp_path, record, message):
+    with pytest.raises(ValueError, match=f"a.jsonl, record 2: {message}"):
+        read_relation_examples(write(tmp_path, "a.jsonl", json.dumps(FEWREL) + "\n" + json.dumps(record)))
 
 
 def test_faulty_files_are_named(tmp_path):
