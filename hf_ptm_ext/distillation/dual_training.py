@@ -8,8 +8,8 @@
 * The student reads and predicts its own pieces only.
 * The projection loss ties all matched weights of the layers, see `hf_ptm_ext.objectives.shared_projection_loss`.
 
-Unlike everywhere else in distillation the teacher is trained too; it is dropped afterwards. There is no public code:
-this follows the paper, which excludes embeddings from the projection loss.
+Unlike everywhere else in distillation the teacher is trained too; it is dropped afterwards. No code of the authors'
+was found: this follows the paper, which excludes embeddings from the projection loss.
 """
 
 from collections.abc import Mapping

@@ -214,6 +214,13 @@ def test_the_best_checkpoint_by_all_tasks_is_kept(data: Path, tmp_path: Path) ->
         task["validation_file"] = task["train_file"]
     values = {"eval_strategy": "epoch", "save_strategy": "epoch", "load_best_model_at_end": True}
     values |= {"metric_for_best_model": "score", "num_train_epochs": 2, "smart_weight": 1.0, "baseline": False}
+    values |= {
+        "mixing": "main",
+        "extra_task_ratio": 0.5,
+        "main_last": True,
+        "smart_rule": "mt-dnn",
+        "smart_norm": "l1",
+    }
     results = multitask(data, tmp_path / "out", tasks, **values)
     assert set(results["tags"]["runs"][0]) == {"seed", "variant", "validation", "test"}
 
@@ -232,6 +239,8 @@ def test_the_best_checkpoint_by_all_tasks_is_kept(data: Path, tmp_path: Path) ->
         ({}, {"mixing": "random"}, "`mixing` must be one of"),
         ({}, {"mixing": "main", "main_task": "tag"}, "`main_task` must be one of topic, tags"),
         ({}, {"main_task": "tags"}, "with mixing main"),
+        ({}, {"extra_task_ratio": 0.5}, "`extra_task_ratio` must be 0 without mixing main"),
+        ({}, {"smart_rule": "newest", "smart_weight": 1}, "smart_rule"),
         ({}, {"label_smoothing_factor": 0.1}, "`label_smoothing_factor` must be 0"),
         ({}, {"temperature": 0, "mixing": "temperature"}, "`temperature` must be positive"),
     ],

@@ -1,5 +1,7 @@
 """Scores of relations and types: against scikit-learn, against hand-computed tables, at the edges."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -54,6 +56,35 @@ def test_semeval_by_hand():
     # A relation that is only guessed is no relation of the key, and costs precision of none of them.
     assert semeval_f1(["C(e1,e2)"], ["A(e1,e2)"]) == 0.0
     assert semeval_f1(["Other"], ["Other"]) == 0.0
+
+
+def semeval_port(predictions, references):
+    """semeval2010_task8_scorer's (9+1)-way score: the wrong direction stands in a column of its own."""
+    matrix, wrong_direction = Counter(), Counter()
+    for predicted, true in zip(predictions, references, strict=True):
+        names = predicted.partition("(")[0], true.partition("(")[0]
+        if names[0] == names[1] and predicted != true:
+            wrong_direction[names[1]] += 1
+        else:
+            matrix[names] += 1
+    key = {name.partition("(")[0] for name in references} - {"Other"}
+    scores = []
+    for name in key:
+        proposed = sum(count for (guess, _), count in matrix.items() if guess == name) + wrong_direction[name]
+        answered = sum(count for (_, true), count in matrix.items() if true == name) + wrong_direction[name]
+        precision, recall = matrix[name, name] / proposed if proposed else 0, matrix[name, name] / answered
+        scores.append(2 * precision * recall / (precision + recall) if precision + recall else 0)
+    return sum(scores) / len(key) if key else 0.0
+
+
+DIRECTED = ["Other", *(f"{name}({ends})" for name in ("A", "B", "C") for ends in ("e1,e2", "e2,e1"))]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(DIRECTED), st.sampled_from(DIRECTED)), min_size=1, max_size=30))
+def test_semeval_is_the_official_scorers(pairs):
+    predictions, references = map(list, zip(*pairs, strict=True))
+    assert semeval_f1(predictions, references) == pytest.approx(semeval_port(predictions, references))
 
 
 def test_types_by_hand():

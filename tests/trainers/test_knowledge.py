@@ -300,6 +300,43 @@ def test_replacements_are_told_and_without_the_term_they_are_not(tmp_path, menti
     assert after[1.0]["eval_entity_loss"] < 0.5 < 0.66 < after[0.0]["eval_entity_loss"]
 
 
+def test_the_loss_and_its_gradients_are_wklms():
+    """fairseq-wklm: what the LM head's transform gives before and behind a mention; a mean over mentions and MLM."""
+    torch.manual_seed(0)
+    model = EntityReplacementModel(BertForMaskedLM(BertConfig(vocab_size=30, **SHAPE, **NO_DROPOUT)))
+    batch = {
+        "input_ids": torch.tensor([[2, 5, 6, 7, 8, 3], [2, 9, 4, 11, 3, 0]]),
+        "attention_mask": torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0]]),
+        "labels": torch.tensor([[-100, -100, -100, 12, -100, -100], [-100, -100, 10, -100, -100, -100]]),
+        "entity_start": torch.tensor([[1, 4], [3, 0]]),
+        "entity_end": torch.tensor([[3, 5], [4, 0]]),
+        "entity_labels": torch.tensor([[1, 0], [0, -100]]),
+    }
+    bert = model.model
+    states = bert.bert(batch["input_ids"], attention_mask=batch["attention_mask"]).last_hidden_state
+    states = bert.cls.predictions.transform(states)
+    masked = torch.stack([bert.cls.predictions.decoder(states[0, 3]), bert.cls.predictions.decoder(states[1, 2])])
+    mentions = [(0, 0, 3, 1), (0, 3, 5, 0), (1, 2, 4, 0)]  # row, before, behind, label
+    torch.manual_seed(3)
+    both = torch.zeros(2, 2, 2 * SHAPE["hidden_size"])
+    for number, (row, before, behind, _) in enumerate(mentions):
+        both[row, number % 2] = torch.cat([states[row, before], states[row, behind]])
+    both[1, 1] = torch.cat([states[1, 0], states[1, 0]])  # padding, of which nothing is read
+    logits = model.classifier(torch.nn.functional.dropout(both, 0.05))
+    logits = torch.stack([logits[row, number % 2] for number, (row, *_) in enumerate(mentions)])
+    loss = torch.nn.functional.cross_entropy(masked, torch.tensor([12, 10]))
+    loss = loss + torch.nn.functional.cross_entropy(logits, torch.tensor([1, 0, 0]))
+    expected = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+    torch.manual_seed(3)
+    found = model.train()(**batch).loss
+    torch.testing.assert_close(found, loss)
+    gradients = torch.autograd.grad(found, list(model.parameters()), allow_unused=True)
+    for mine, other in zip(gradients, expected, strict=True):
+        assert (mine is None) == (other is None)
+        if mine is not None:
+            torch.testing.assert_close(mine, other, atol=1e-6, rtol=1e-4)
+
+
 def test_a_model_without_a_vocabulary_is_refused():
     from transformers import BertModel
 
