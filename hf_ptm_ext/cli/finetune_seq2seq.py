@@ -15,6 +15,8 @@ from ..models.unilm.tokenizer_unilm import unilm_tokenizer
 from ..objectives import label_smoothed_loss
 from ..trainers import PtmSeq2SeqTrainer
 from .checkpoint_names import check_names, load_tokenizer
+from .evaluation import overlaps, warn_of_overlap
+from .finetune_arguments import data_name
 from .runs import (
     begin_run,
     choose_checkpoint,
@@ -90,6 +92,7 @@ def finetune(
     with BadRows(data_args.on_bad_rows) as bad:
         read = {name: read_split(data_args, name) for name in ("train", *EVALUATED)}
     examples = {name: found for name, found in read.items() if found is not None}
+    common = {prefix: rows_in_training(examples, name) for name, prefix in EVALUATED.items() if name in examples}
     tokenizer = choose_tokenizer(model_args, data_args, examples["train"])
     metrics = generation_metrics(decoding_args, tokenizer)
     splits = {name: tokenize(data_args, found, tokenizer, name) for name, found in examples.items()}
@@ -118,6 +121,7 @@ def finetune(
     elif "test" not in splits:
         logger.warning("Nothing is evaluated: name `validation_file` or `test_file` for that.")
     results = {**trainer.train(resume_from_checkpoint=checkpoint).metrics, **bad.results()}
+    results |= {f"{prefix}_rows_in_training_data": rows for prefix, rows in common.items() if rows}
     texts: dict[str, list[str]] = {}
     length = mean_target_length(splits["train"], tokenizer)
     for name, prefix in EVALUATED.items():
@@ -136,6 +140,14 @@ def finetune(
     if training_args.push_to_hub:
         trainer.push_to_hub()
     return results
+
+
+def rows_in_training(examples: dict[str, list[Any]], split: str) -> int:
+    """How many rows of a split have a source that the training data have too, aloud."""
+    texts = {name: [f"{one.source}\n{one.source_pair or ''}" for one in examples[name]] for name in ("train", split)}
+    common = sum(overlaps(texts["train"], texts[split]))
+    warn_of_overlap(split, common, len(texts[split]))
+    return common
 
 
 def choose_tokenizer(model_args: Seq2SeqModelArguments, data_args: Seq2SeqDataArguments, examples: Any) -> Any:
@@ -228,10 +240,11 @@ def keep_decoding(
 
 
 def write_predictions(file: Path, split: Split, texts: list[str]) -> None:
-    """Write one JSON object per example: source, prediction, references."""
+    """Write one JSON object per example: its own id or its number from 0, source, prediction, references."""
     with open(file, "w", encoding="utf-8", newline="\n") as lines:
-        for example, text in zip(split.examples, texts, strict=True):
-            row: dict[str, Any] = {"source": example.source}
+        for number, (example, text) in enumerate(zip(split.examples, texts, strict=True)):
+            name = getattr(example, "id", None)
+            row: dict[str, Any] = {"id": number if name is None else name, "source": example.source}
             if example.source_pair is not None:
                 row["source_pair"] = example.source_pair
             row |= {"prediction": text, "references": list(example.targets)}
@@ -250,9 +263,15 @@ def write_card(
 ) -> None:
     """Write the model card of the run."""
     args, config = trainer.args, trainer.model.config
+    scored = [name for name in EVALUATED if name in splits]
+    common = {
+        f"{name} rows that are in the training data": f"{rows:.0f} of {len(splits[name].examples)}"
+        for name in scored
+        if (rows := results.get(f"{EVALUATED[name]}_rows_in_training_data"))
+    }
     own = not config.is_encoder_decoder
     training: dict[str, Any] = {
-        "epochs": args.num_train_epochs,
+        "epochs": round(trainer.state.epoch or 0.0, 4),
         "updates": trainer.state.global_step,
         "batch": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
         "learning_rate": args.learning_rate,
@@ -271,7 +290,8 @@ def write_card(
         metrics=card_scores(results, ("eval_", "test_")),
         baselines=card_scores(results, ("baseline_eval_", "baseline_test_")),
         training=training,
-        data=describe_data(data_args, splits),
+        data={**describe_data(data_args, splits), **common},
+        scored=(", ".join(data_name(data_args, name) for name in scored), " and ".join(scored)) if scored else None,
         language=data_args.language or "und",
         license=model_args.license or "unknown",
         base_model=model_args.model_name_or_path,

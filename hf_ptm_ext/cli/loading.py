@@ -114,8 +114,10 @@ def load_model(
         )
     if labels and not head & (missing | set(mismatched)):
         settle_head(model, labels, theirs, where)
-    elif labels and head & set(mismatched):
-        _say_anew(where, f"for {mismatched[min(mismatched)][0][0]} classes", labels)
+    elif head & set(mismatched):
+        _say_anew(where, f"of {mismatched[min(mismatched)][0][0]} outputs", labels)
+    # For cards: a measurement before training is of these.
+    model.untrained_head = sorted(head & (missing | set(mismatched)))
     if tokenizer is not None:
         fit_embeddings(model, tokenizer, where, tokenizer_option)
     return model
@@ -274,13 +276,8 @@ def settle_head(model: Any, labels: Sequence[str], theirs: Sequence[str] | None,
 
 
 def _say_anew(where: str, what: str, labels: Sequence[str]) -> None:
-    logger.warning(
-        "%s has a head %s, and the data has %d classes (%s): the head is made anew.",
-        where,
-        what,
-        len(labels),
-        ", ".join(labels[:5]),
-    )
+    ours = f"the data has {len(labels)} classes ({', '.join(labels[:5])})" if labels else "this task needs another"
+    logger.warning("%s has a head %s, and %s: the head is made anew.", where, what, ours)
 
 
 def _reorder(model: Any, order: Sequence[int]) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from transformers import set_seed
+from transformers import PreTrainedConfig, set_seed
 
 from ..files import read_json
 from ..hub.model_card import check_card_fields, write_model_card
@@ -333,7 +333,8 @@ def write_card(
         "mlm_probability": objective_args.mlm_probability,
         "max_seq_length": data_args.max_seq_length,
         "packed rows": data_args.pack_rows,
-        "updates": int(args.max_steps) if args.max_steps > 0 else f"{args.num_train_epochs} epochs",
+        "epochs": round(trainer.state.epoch or 0.0, 4),
+        "updates": trainer.state.global_step,
         "rows per update": args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size,
         "learning rate": args.learning_rate,
         "warm-up": args.warmup_steps,
@@ -341,11 +342,14 @@ def write_card(
         "seed": args.seed,
     }
     language, license_name = card_fields(model_args, data_args, objective_args)
+    evaluated = ", ".join(Path(file).name for file in data_args.validation_file or ())
     write_model_card(
         folder,
         family=trainer.accelerator.unwrap_model(trainer.model).config.model_type,
         metrics=scores(metrics, "eval_"),
         initial_metrics=scores(metrics, "before_"),
+        before=f"before training{origin_of_head(trainer, model_args)}",
+        scored=(evaluated, "validation") if evaluated else None,
         baselines=scores(metrics, "baseline_"),
         training=training,
         data=rows.description,
@@ -360,6 +364,18 @@ def write_card(
         pipeline_tag="text-generation" if objective_args.objective in LABEL_TERMS else "fill-mask",
         description=DESCRIPTIONS[objective_args.objective],
     )
+
+
+def origin_of_head(trainer: PreTrainingTrainer, model_args: ModelArguments) -> str:
+    """What a card says of the head that was measured before training, if it had not been trained for this."""
+    if model_args.model_name_or_path is None:
+        return " (random weights)"
+    if getattr(trainer.saved_model, "untrained_head", ()):
+        return " (a head that the checkpoint lacks, in part or as a whole)"
+    source = {"revision": model_args.model_revision}
+    config, _ = PreTrainedConfig.get_config_dict(model_args.model_name_or_path, **source)
+    before = (config.get("architectures") or [type(trainer.saved_model).__name__])[0]
+    return "" if before == type(trainer.saved_model).__name__ else f" (head of {before})"
 
 
 def card_fields(

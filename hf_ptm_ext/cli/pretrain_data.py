@@ -31,6 +31,7 @@ from ..data import (
 from ..data.filtered import FilteredDocuments
 from ..data.streaming import FilteredStream, MappedStream, WeightedStream
 from ..metrics import UnigramBaseline
+from .evaluation import overlaps, warn_of_overlap
 from .pretrain_arguments import DENOISING, DataArguments, ObjectiveArguments
 
 # Documents counted for the unigram baseline of a stream, whose whole text is never at hand.
@@ -138,6 +139,10 @@ def split_documents(data: DataArguments) -> tuple[Any, Any]:
     if data.corpus_weights is not None:
         return split_corpora(data)
     source, validation = training_source(data), validation_source(data)
+    if validation is not None and not data.streaming:
+        source, validation = list(source), list(validation)
+        texts = [["\n".join(document) for document in documents] for documents in (source, validation)]
+        warn_of_overlap("validation", sum(overlaps(*texts)), len(validation))
     if validation is not None or not data.validation_fraction:
         return source, validation
     held_out = partial(is_held_out, fraction=data.validation_fraction)

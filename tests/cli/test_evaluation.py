@@ -4,11 +4,12 @@ import json
 
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, BertConfig, BertModel
+from transformers import AutoModelForSequenceClassification, BertConfig, BertModel, TrainingArguments
 
 from hf_ptm_ext.cli import main
 from hf_ptm_ext.data import train_wordpiece
 from hf_ptm_ext.hub import validate_model_card
+from hf_ptm_ext.trainers import PtmTrainer
 from tests.cli.test_finetune import results_of, words_of
 
 RUN = {
@@ -172,6 +173,43 @@ def test_rows_of_the_training_data_are_counted_and_left_out(model, tmp_path, cap
     assert len(rows) == (4 if drop == "evaluation" else 5)
 
 
+@pytest.mark.parametrize("job", ["finetune-relations", "finetune-typing"])
+def test_mentions_behind_the_cut_are_counted(model, tmp_path, caplog, job):
+    long = ["x"] * 30
+    rows = {"pos": [0, 1], "head": {"pos": [0, 1]}, "tail": {"pos": [2, 3]}, "tokens": ["good", "and", "bad", *long]}
+    cut = {**rows, "pos": [20, 21], "tail": {"pos": [20, 21]}}
+    for name, one in (("train", cut), ("test", rows)):
+        lines = [{**one, "relation": label, "labels": [label]} for label in "AB"]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    values = {"train_file": tmp_path / "train.jsonl", "test_file": tmp_path / "test.jsonl", "max_train_rows": 2}
+    assert run(job, tmp_path / "out", model, **values) == 0
+    assert "2 of 2 train rows have a mention behind the cut at 16 tokens" in caplog.text
+    assert results_of(tmp_path / "out")["data"]["mentions_behind_the_cut"] == {"train": 2}
+
+
+@pytest.mark.parametrize("kind", ["new", "foreign", "none"])
+def test_students_and_stages_follow_the_same_rules(model, tmp_path, capsys, kind):
+    values = data_of("finetune", tmp_path, kind)
+    train = {"task": "classification", "train_file": values["train_file"], "test_file": values["train_file"]}
+    assert run("finetune", tmp_path / "teacher", model, **train) == 0
+    stages = json.dumps({"distil": {"objectives": {"soft_labels": 1.0}}})
+    more = {"stages": stages, "student_layers": 1, "baseline": False}
+    code = run("distill", tmp_path / "student", tmp_path / "teacher", **values, **more)
+    assert code == (2 if kind == "foreign" else 0)
+    if kind == "foreign":
+        assert "none of the training data's classes" in capsys.readouterr().err
+        return
+    results = results_of(tmp_path / "student")
+    assert results["split"] == ("test" if kind == "new" else None)
+    assert (tmp_path / "student" / "predictions_test.jsonl").is_file()
+    validate_model_card(tmp_path / "student")
+    target = {"job": "finetune", **{name: str(value) for name, value in values.items()}, "save_strategy": "no"}
+    target |= {"model_name_or_path": str(model), "seeds": [0], "use_cpu": True, "num_train_epochs": 1}
+    words = ["--stages", json.dumps({"target": target}), "--output_dir", str(tmp_path / "stages")]
+    assert main(["stages", *words]) == 0
+    assert "±" not in (tmp_path / "stages" / "stages.md").read_text(encoding="utf-8")
+
+
 # ---- numbers ----
 
 
@@ -291,6 +329,29 @@ def test_a_card_says_what_happened(model, tmp_path):
     assert (index["dataset"]["name"], index["dataset"]["split"]) == ("my_test.tsv", "test")
     own = {metric["type"]: metric["value"] for metric in index["metrics"]}
     assert own["accuracy"] == pytest.approx(results["runs"][0]["test"]["accuracy"])
+
+
+class Halves(torch.nn.Module):
+    """Logits that the input says."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(()))
+
+    def forward(self, x, labels=None):
+        logits = self.scale * x
+        return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5])
+def test_rows_without_a_label_have_no_part_in_the_loss(tmp_path, batch):
+    """The same whatever batches they fall into, also with a model's own loss, which is NaN for them alone."""
+    rows = [{"x": [float(n), 0.0], "labels": label} for n, label in enumerate((0, -100, 1, -100, -100, 1))]
+    args = TrainingArguments(str(tmp_path), per_device_eval_batch_size=batch, use_cpu=True, report_to="none")
+    trainer = PtmTrainer(Halves(), args)
+    kept = [row for row in rows if row["labels"] != -100]
+    expected = trainer.evaluate(kept)["eval_loss"]
+    assert trainer.evaluate(rows)["eval_loss"] == pytest.approx(expected, rel=1e-6)
 
 
 def validated_index(card):

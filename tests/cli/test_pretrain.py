@@ -59,6 +59,8 @@ def test_metrics_tell_before_after_and_baselines_of_every_term(finished):
     assert f"{metrics['eval_mlm_accuracy']:.2f}"[:3] in card
     assert "trust_remote_code=True" in card
     assert "pip install hf-ptm-ext" in card
+    assert "| updates | 3 |" in card
+    assert "before training (random weights)" in card
 
 
 def test_checkpoints_carry_their_code(finished):
@@ -78,6 +80,25 @@ def test_a_checkpoint_goes_on_under_its_own_tokenizer(finished, tmp_path):
     arguments = flags(output_dir=folder, model_name_or_path=finished, config_overrides=None, vocab_size=None)
     assert main(["pretrain", *arguments]) == 0
     assert read_metrics(folder)["before_mlm_loss"] == pytest.approx(read_metrics(finished)["eval_mlm_loss"], rel=0.05)
+    assert "| metric | before training | value |" in (folder / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_head_that_was_not_trained_for_this_is_named_beside_its_measurement(finished, tmp_path, caplog):
+    """And held-out text of the training file is counted."""
+    base, folder, text = tmp_path / "bert", tmp_path / "out", tmp_path / "text.txt"
+    tokenizer = AutoTokenizer.from_pretrained(finished)
+    config = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64
+    )
+    BertForMaskedLM(config).bert.save_pretrained(base)
+    tokenizer.save_pretrained(base)
+    text.write_text("\n\n".join(f"we propose a model for learning {number}" for number in range(9)), "utf-8")
+    given = {"model_name_or_path": base, "train_file": text, "validation_file": text, "max_steps": 1}
+    assert main(["pretrain", *flags(output_dir=folder, config_overrides=None, objective="mlm", **given)]) == 0
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert "before training (a head that the checkpoint lacks" in card
+    assert "name: text.txt" in card
+    assert "validation rows are in the training data too" in caplog.text
 
 
 @pytest.mark.parametrize("objective", ["mlm", "wwm"])
