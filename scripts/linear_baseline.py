@@ -40,7 +40,7 @@ def main() -> None:
     right = model.score([row.text for row in test], [row.label for row in test])
     seen = {row.text for row in train}
     repeated = sum(row.text in seen for row in test)
-    print(f"accuracy {100 * right:.1f} on {len(test)} rows, {len(train)} to fit; {repeated} test texts are among these")
+    print(f"accuracy {100 * right:.1f} on {len(test)} rows after {len(train)}, among which {repeated} test texts are")
 
 
 if __name__ == "__main__":
