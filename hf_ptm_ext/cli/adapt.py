@@ -175,7 +175,7 @@ def adapt(
         task,
         examples,
         lambda found: task.encode(found, encoder.tokenizer, data_args.max_seq_length),
-        data_args.drop_overlap,
+        data_args,
     )
     splits.notes |= bad.results()
 

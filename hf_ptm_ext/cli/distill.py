@@ -88,7 +88,7 @@ def distill(
         task,
         examples,
         lambda found: task.encode(found, pair.tokenizer, data_args.max_seq_length),
-        data_args.drop_overlap,
+        data_args,
     )
     splits.notes |= bad.results()
 
@@ -102,15 +102,16 @@ def distill(
         """Run all stages but the last, and give its Trainer."""
         student = pair.student(args.seed)
         *earlier, (name, options) = training_args.stages.items()
-        for earlier_name, earlier_options in earlier:
-            _stage(earlier_name, earlier_options, args, student, pair, common)
+        made = sum(_stage(name_of, its, args, student, pair, common) for name_of, its in earlier)
         set_seed(args.seed)
         stage_args = stage_arguments(args, options, args.output_dir, last=True)
         logger.info("stage %s", name)
         if options.get("preset") == THESEUS:
             predecessor = pair._teacher(student_args.teacher_name_or_path[0])
             return TheseusTrainer(predecessor, successor=student, **common(stage_args))
-        return DistillationTrainer(student, pair.teachers, **common(stage_args))
+        trainer = DistillationTrainer(student, pair.teachers, **common(stage_args))
+        trainer.updates_before = made
+        return trainer
 
     def build(variant: str, args: DistillArguments) -> tuple[Any, Any]:
         if variant == DISTILLED:
@@ -150,8 +151,12 @@ def distill(
     return results
 
 
-def _stage(name: str, options: dict[str, Any], args: Any, student: Any, pair: Pair, common: Any) -> None:
-    """Run a stage that is not the last, or read what it made if it is finished; the student is changed in place."""
+def _stage(name: str, options: dict[str, Any], args: Any, student: Any, pair: Pair, common: Any) -> int:
+    """Run a stage that is not the last, or read what it made if it is finished; the student is changed in place.
+
+    Returns:
+        Its updates.
+    """
     from safetensors.torch import load_model
 
     folder = Path(args.output_dir) / f"stage-{name}"
@@ -160,7 +165,7 @@ def _stage(name: str, options: dict[str, Any], args: Any, student: Any, pair: Pa
     if finished.is_file():
         if weights.is_file() and read_json(finished).get("weights") == digest_of_files([weights]):
             load_model(student, str(weights))
-            return
+            return int(read_json(finished).get("updates", 0))
         logger.warning("%s is not what stage %s wrote: the stage is run again.", weights, name)
     set_seed(args.seed)
     logger.info("stage %s", name)
@@ -171,11 +176,13 @@ def _stage(name: str, options: dict[str, Any], args: Any, student: Any, pair: Pa
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     trainer.save_model(str(folder))
     if trainer.is_world_process_zero():
-        write_json(finished, {"stage": name, "weights": digest_of_files([weights])})
+        updates = trainer.state.global_step
+        write_json(finished, {"stage": name, "weights": digest_of_files([weights]), "updates": updates})
     trainer.accelerator.wait_for_everyone()
     trainer.wrapper.close()
     trainer.accelerator.free_memory()
     student.to("cpu")
+    return trainer.state.global_step
 
 
 def epochs_alone(args: DistillArguments) -> float:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..data.bad_rows import SKIP
 from .seeded_runs import summary, write_lines
 
 logger = logging.getLogger(__name__)
@@ -52,8 +53,8 @@ class Splits:
         task: see `finetune_tasks`.
         examples: split -> examples.
         encode: from examples (and a variant) to rows.
-        drop: whether rows that are in the training data and in another split are left out of "train" or of
-            "evaluation" (default: of neither).
+        options: `drop_overlap`, whether rows that are in the training data and in another split are left out of
+            "train" or of "evaluation" (`None`: of neither), and `on_bad_rows`.
 
     Raises:
         ValueError: a split cannot be scored; the message says why.
@@ -64,14 +65,15 @@ class Splits:
         task: Any,
         examples: Mapping[str, Sequence[Any]],
         encode: Callable[..., Any],
-        drop: str | None = None,
+        options: Any,
     ):
         self.task, self._encode = task, encode
+        self._skips = options.on_bad_rows == SKIP
         self.notes: dict[str, Any] = {}
         self.examples = {split: list(found) for split, found in examples.items()}
         self.evaluated = tuple(split for split in (VALIDATION, TEST) if split in examples)
-        self._count_overlap(drop)
         self.scored = tuple(split for split in self.evaluated if self._has_labels(split))
+        self._count_overlap(options.drop_overlap)
         for split in self.scored:
             self._count_unseen(split)
         self._rows: dict[tuple[str, ...], Any] = {}
@@ -89,10 +91,15 @@ class Splits:
             without = list(range(len(found)))
         if not without:
             return True
+        if len(without) < len(found) and self._skips:
+            logger.warning("%d of %d %s rows have no label and are left out.", len(without), len(found), split)
+            self.notes.setdefault("without_labels", {})[split] = len(without)
+            self.examples[split] = [one for one in found if self.task.classes_of(one) is not None]
+            return True
         if len(without) < len(found):
             raise ValueError(
                 f"`{split}_file` or `{split}_split`: {len(without)} of {len(found)} rows have no label, the first of "
-                f"which is row {without[0]} (counted from 0). Label them, or take them out."
+                f"which is row {without[0]} (counted from 0). Label them, or leave them out with `on_bad_rows` = skip."
             )
         if split == VALIDATION:
             raise ValueError(

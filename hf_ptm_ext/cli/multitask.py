@@ -79,7 +79,7 @@ class OneOfSeveral:
                 examples, task = read_splits(data_args)
             self.encoder = Encoder(task, model_args, KnowledgeGraphArguments())
             self.task = self.encoder.task
-            self.splits = Splits(self.task, examples, self._encode, data_args.drop_overlap)
+            self.splits = Splits(self.task, examples, self._encode, data_args)
             self.splits.notes |= bad.results()
         except ValueError as error:
             raise ValueError(f"Task {name}: {error}") from error

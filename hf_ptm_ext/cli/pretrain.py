@@ -36,6 +36,7 @@ from .runs import (
     in_its_folder,
     written_aside,
 )
+from .seeded_runs import check_best
 from .signature import signature_of
 
 logger = logging.getLogger(__name__)
@@ -166,6 +167,8 @@ def pretrain(
         logger.warning("No text is held out, so nothing is evaluated: name `validation_file` for that.")
     else:
         metrics |= metrics_before(trainer, checkpoint)
+        if metrics:
+            check_best(training_args, [name.removeprefix("before_") for name in metrics])
         if objective_args.objective in DENOISING:
             vocabulary = trainer.accelerator.unwrap_model(trainer.model).get_input_embeddings().weight.shape[0]
             rows.baseline = denoising.target_baseline(collator(training_args.seed + 2), rows.train, vocabulary)

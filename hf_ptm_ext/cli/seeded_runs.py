@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from accelerate import PartialState
-from transformers import AutoConfig, set_seed
+from transformers import AutoConfig, TrainingArguments, set_seed
 
 from ..files import read_json
 from ..hub.model_card import write_model_card
@@ -128,6 +128,8 @@ def trained(trainer: Any) -> dict[str, Any]:
     """How long a run was trained, and which checkpoint was taken: what happened, not what was asked for."""
     state = trainer.state
     found: dict[str, Any] = {"epochs": round(state.epoch or 0.0, 4), "updates": state.global_step}
+    if getattr(trainer, "updates_before", 0):
+        found["updates of earlier stages"] = trainer.updates_before
     if trainer.args.load_best_model_at_end:
         if state.best_model_checkpoint is None:
             logger.warning("No evaluation came with a checkpoint, so the weights are the last ones, not the best.")
@@ -136,7 +138,7 @@ def trained(trainer: Any) -> dict[str, Any]:
     return found
 
 
-def check_best(args: SeededArguments, produced: Sequence[str]) -> None:
+def check_best(args: TrainingArguments, produced: Sequence[str]) -> None:
     """Refuse to choose the best checkpoint by a score that no evaluation gives.
 
     Args:

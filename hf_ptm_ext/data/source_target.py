@@ -13,6 +13,7 @@ from .rows import (
     PlacedRow,
     column_of,
     dataset_rows,
+    id_of,
     placed_dataset_rows,
     placed_files,
     read_rows,
@@ -28,11 +29,13 @@ class SourceTarget(NamedTuple):
         source: the text that is read.
         targets: the text that is written: the first one is trained on, all are references of an evaluation.
         source_pair: a second text that is read, such as the answer to ask for; never cut when the source is.
+        id: its name in the data set, if it has one.
     """
 
     source: str
     targets: tuple[str, ...]
     source_pair: str | None = None
+    id: str | int | None = None
 
 
 def read_source_target(
@@ -74,7 +77,7 @@ def read_source_target(
     >>> file = Path(tempfile.mkdtemp()) / "rows.tsv"
     >>> _ = file.write_text("text\\tsummary\\na long text\\tshort\\n", encoding="utf-8")
     >>> next(read_source_target(file, "text", "summary"))
-    SourceTarget(source='a long text', targets=('short',), source_pair=None)
+    SourceTarget(source='a long text', targets=('short',), source_pair=None, id=None)
     """
     check_encoding(encoding)
 
@@ -111,7 +114,7 @@ def source_target_rows(
     Example:
 
     >>> list(source_target_rows([("row 1", {"a": "x", "b": ["y", "z"]})], "a", None, "b"))
-    [SourceTarget(source='x', targets=('y', 'z'), source_pair=None)]
+    [SourceTarget(source='x', targets=('y', 'z'), source_pair=None, id=None)]
     """
 
     def example(row: Any, where: str) -> SourceTarget:
@@ -123,7 +126,7 @@ def source_target_rows(
         pair = None
         if source_pair_column is not None:
             pair = " ".join(_texts(row, source_pair_column, "source_pair_column"))
-        return SourceTarget(source[0], tuple(_texts(row, target_column, "target_column")), pair)
+        return SourceTarget(source[0], tuple(_texts(row, target_column, "target_column")), pair, id_of(row))
 
     yield from usable(rows, example)
 
@@ -162,7 +165,7 @@ def dataset_source_target(
     >>> folder = tempfile.mkdtemp()
     >>> Dataset.from_dict({"source": ["One."], "target": ["1"]}).save_to_disk(folder)
     >>> list(dataset_source_target(folder, split="train"))
-    [SourceTarget(source='One.', targets=('1',), source_pair=None)]
+    [SourceTarget(source='One.', targets=('1',), source_pair=None, id=None)]
     """
     rows = placed_dataset_rows(dataset_rows(path, name, split=split, revision=revision), path, split)
     yield from source_target_rows(rows, source_column, source_pair_column, target_column)
@@ -191,7 +194,7 @@ def _generation_rows(path: Path, encoding: str, max_context_characters: int | No
             yield where, row
         elif row is not None:
             source, pair, target = (row[name].strip() for name in ("source", "source_pair", "target"))
-            yield where, SourceTarget(source, (target,), pair)
+            yield where, SourceTarget(source, (target,), pair, id_of(record))
 
 
 __all__ = ["SourceTarget", "dataset_source_target", "read_source_target", "source_target_rows"]

@@ -151,6 +151,8 @@ def test_rows_with_and_without_labels_are_not_mixed(model, tmp_path, capsys):
     values = {"task": "classification", "train_file": train}
     assert run("finetune", tmp_path / "out", model, test_file=test, **values) == 2
     assert "1 of 5 rows have no label, the first of which is row 4" in capsys.readouterr().err
+    assert run("finetune", tmp_path / "kept", model, test_file=test, on_bad_rows="skip", **values) == 0
+    assert results_of(tmp_path / "kept")["data"]["without_labels"] == {"test": 1}
     hidden = table(tmp_path / "hidden.tsv", [("x", "neither", "-1")])
     assert run("finetune", tmp_path / "out", model, validation_file=hidden, **values) == 2
     assert "as `test_file`" in capsys.readouterr().err
