@@ -71,6 +71,7 @@ class Splits:
         self._skips = options.on_bad_rows == SKIP
         self.notes: dict[str, Any] = {}
         self.examples = {split: list(found) for split, found in examples.items()}
+        self._numbers = {split: list(range(len(found))) for split, found in self.examples.items()}
         self.evaluated = tuple(split for split in (VALIDATION, TEST) if split in examples)
         self.scored = tuple(split for split in self.evaluated if self._has_labels(split))
         self._count_overlap(options.drop_overlap)
@@ -94,7 +95,7 @@ class Splits:
         if len(without) < len(found) and self._skips:
             logger.warning("%d of %d %s rows have no label and are left out.", len(without), len(found), split)
             self.notes.setdefault("without_labels", {})[split] = len(without)
-            self.examples[split] = [one for one in found if self.task.classes_of(one) is not None]
+            self._leave_out(split, [self.task.classes_of(one) is None for one in found])
             return True
         if len(without) < len(found):
             raise ValueError(
@@ -137,6 +138,12 @@ class Splits:
         )
         self.notes.setdefault("unseen_classes", {})[split] = {"rows": rows, **unseen}
 
+    def _leave_out(self, split: str, gone: Sequence[bool]) -> None:
+        """Take rows out; the others keep their numbers."""
+        kept: dict[str, list[Any]]
+        for kept in (self.examples, self._numbers):
+            kept[split] = [one for one, out in zip(kept[split], gone, strict=True) if not out]
+
     def _count_overlap(self, drop: str | None) -> None:
         texts = {split: [self.task.text_of(one) for one in found] for split, found in self.examples.items()}
         for split in self.evaluated:
@@ -153,7 +160,7 @@ class Splits:
             if drop == TRAIN:
                 out = overlaps(texts[split], texts[TRAIN])
                 texts[TRAIN] = [text for text, gone in zip(texts[TRAIN], out, strict=True) if not gone]
-            self.examples[left] = [one for one, gone in zip(self.examples[left], out, strict=True) if not gone]
+            self._leave_out(left, out)
             note["left_out_of"], note["left_out"] = left, sum(out)
             logger.warning("%d %s rows are left out.", sum(out), left)
             if not self.examples[left]:
@@ -235,7 +242,7 @@ class Splits:
             folder / f"predictions_{split}.jsonl",
             [
                 {"id": number if name is None else name, **record}
-                for number, (name, record) in enumerate(zip(named, records, strict=False))
+                for number, name, record in zip(self._numbers[split], named, records, strict=False)
             ],
         )
 

@@ -158,6 +158,15 @@ def test_rows_with_and_without_labels_are_not_mixed(model, tmp_path, capsys):
     assert "as `test_file`" in capsys.readouterr().err
 
 
+def test_rows_keep_their_numbers_where_others_are_left_out(model, tmp_path):
+    train = classes(tmp_path / "train.tsv")
+    test = table(tmp_path / "test.tsv", [(GOOD[0], "pos"), ("other", "neg"), ("more", "pos")], ("text", "label"))
+    values = {"task": "classification", "train_file": train, "test_file": test, "drop_overlap": "evaluation"}
+    assert run("finetune", tmp_path / "out", model, **values) == 0
+    rows = map(json.loads, (tmp_path / "out" / "predictions_test.jsonl").read_text(encoding="utf-8").splitlines())
+    assert [(row["id"], row["text"]) for row in rows] == [(1, "other"), (2, "more")]
+
+
 @pytest.mark.parametrize("drop", [None, "train", "evaluation"])
 def test_rows_of_the_training_data_are_counted_and_left_out(model, tmp_path, caplog, drop):
     train = classes(tmp_path / "train.tsv")
