@@ -143,6 +143,7 @@ class KnowledgeGraphArguments:
             "Default: the text alone."
         },
     )
+    kg_encoding: str = field(default="utf-8", metadata={"help": "Encoding of the triple files."})
     max_entities: int = field(default=2, metadata={"help": "Most objects that a word gets (K-BERT: 2)."})
     use_predicate: bool | None = field(
         default=None,

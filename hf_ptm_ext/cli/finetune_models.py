@@ -65,7 +65,7 @@ class Encoder:
         return KBertTokenizer.from_pretrained(
             self.name,
             revision=self.source["revision"],
-            kg=KnowledgeGraph.from_files(*(self.knowledge.kg or ())),
+            kg=KnowledgeGraph.from_files(*(self.knowledge.kg or ()), encoding=self.knowledge.kg_encoding),
             max_entities=self.knowledge.max_entities,
             use_predicate=self.task.name == "classification" if predicate is None else predicate,
         )

@@ -138,7 +138,7 @@ def variants(table: Any, baseline: bool) -> tuple[str, ...]:
 def read_examples(task_name: str, data_args: KnowledgeDataArguments) -> tuple[dict[str, list[Any]], Any]:
     """Examples of each split that is named, linked to WordNet if asked, and the task."""
     files = {"train": data_args.train_file, "validation": data_args.validation_file, "test": data_args.test_file}
-    link = NounLinker(data_args.wordnet_senses) if data_args.wordnet_senses is not None else None
+    link = NounLinker(data_args.wordnet_senses, data_args.encoding) if data_args.wordnet_senses is not None else None
     examples = {}
     for split, path in files.items():
         if path is None:

@@ -35,6 +35,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument("--png", type=Path, help="also write this picture (needs the extra viz)")
     parser.add_argument("--mode", choices=tuple(MODES), help="masks: one mode only (default: all four)")
     parser.add_argument("--kg", nargs="+", metavar="FILE", help="knowledge: triple files, or a saved graph")
+    parser.add_argument("--encoding", default="utf-8", help="knowledge: of the triple files (default utf-8)")
     parser.add_argument("--tokenizer", help="knowledge: whose tokens (default: one that knows every word)")
     parser.add_argument("--max_entities", type=int, help="knowledge: objects of a word (default: the tokenizer's, 2)")
     parser.add_argument(

@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"`--kg` must name files, got {arguments.kg[-1]}. A text stands before the options: hf-ptm-ext show "
             "knowledge TEXT --kg FILE."
         )
-    graph = KnowledgeGraph.from_files(*arguments.kg) if arguments.kg else None
+    graph = KnowledgeGraph.from_files(*arguments.kg, encoding=arguments.encoding) if arguments.kg else None
     if arguments.subject is None:
         if graph is None:
             raise ValueError("`--kg` must name the triple files to count, or give a text to show.")

@@ -35,6 +35,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument("--validation_file", type=Path, help="triples that corruption must not make either")
     parser.add_argument("--test_file", type=Path, help="triples to predict (default: nothing is measured)")
     parser.add_argument("--titles", type=Path, help="title<TAB>entity lines, for look-up by name")
+    parser.add_argument("--encoding", default="utf-8", help="of triples and titles (default utf-8)")
     parser.add_argument("--dimension", type=int, default=100, help="length of the vectors (default 100, ERNIE-THU's)")
     parser.add_argument("--epochs", type=int, default=30, help="passes over the triples (default 30)")
     parser.add_argument("--margin", type=float, default=5.0, help="margin of the loss (default 5)")
@@ -87,14 +88,14 @@ def _train(arguments: argparse.Namespace) -> int:
     if (output / TABLE).exists() and not arguments.overwrite:
         raise FileExistsError(f"{output / TABLE} exists. Pass --overwrite to replace it, or name another folder.")
     others = [path for path in (arguments.validation_file, arguments.test_file) if path is not None]
-    read = read_triples(*arguments.train_file, *others)
+    read = read_triples(*arguments.train_file, *others, encoding=arguments.encoding)
     train = np.concatenate([triples.rows for triples in read[: len(arguments.train_file)]])
     entities, relations = read[0].entities, read[0].relations
     test = read[-1].rows if arguments.test_file is not None else None
     known = np.concatenate([triples.rows for triples in (read if test is None else read[:-1])])
     titles = None
     if arguments.titles is not None:
-        titles = read_titles(arguments.titles)
+        titles = read_titles(arguments.titles, arguments.encoding)
     logger.info("%s triples, %s entities, %s relations", *(f"{len(x):,}" for x in (train, entities, relations)))
     trained = np.zeros(len(entities), dtype=bool)
     trained[train[:, [0, 2]]] = True

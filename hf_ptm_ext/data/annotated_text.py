@@ -173,15 +173,20 @@ def read_typing_examples(
         ValueError: records are of no known form or have spans outside their text; with their numbers.
     """
     path = Path(path)
-    return _examples(_records(path, encoding), lambda record: _typing(record, labels_field, unlabelled), path)
+
+    def convert(record: Any) -> TypingExample:
+        return _typing(record, labels_field, unlabelled)
+
+    # The id may be the entity's, which several rows ask about.
+    return _examples(_records(path, encoding), convert, path, named=False)
 
 
-def _examples(rows: Iterable[PlacedRow], convert: Callable[[Any], Any], path: Path) -> list[Any]:
+def _examples(rows: Iterable[PlacedRow], convert: Callable[[Any], Any], path: Path, named: bool = True) -> list[Any]:
     def example(record: Any, where: str) -> Any:
         found = convert(record)
         return replace(found, id=id_of(record)) if isinstance(record, Mapping) else found
 
-    examples = list(usable(with_rows(rows, path), example))
+    examples = list(usable(with_rows(rows, path), example, named=named))
     if not examples:
         raise NoRows(f"{path} must have at least one example, got none.")
     return examples
@@ -200,7 +205,7 @@ def _records(path: Path, encoding: str) -> Iterator[PlacedRow]:
             if isinstance(content, Mapping) and all(map(TYPES["a list of objects"], content.values())):
                 for relation, records in content.items():
                     for number, record in enumerate(records, start=1):
-                        yield f"{path}, record {number} of {relation}", {"relation": relation, **record}
+                        yield f"{path}, record {number} of {relation}", {**record, "relation": relation}
                 return
             content = [content] if isinstance(content, Mapping) else content
             advice = "FewRel's {relation: [objects]} is read too."

@@ -106,10 +106,9 @@ class BadRows:
         elif len(self.errors) == 1:
             raise self.errors[0][1]
         else:
-            raise ValueError(
-                f"{len(self.errors)} of {self.read} rows cannot be used: {self._report()} Mend them, or leave them "
-                "out with `on_bad_rows` = skip."
-            )
+            few = len(self.errors) < self.read
+            advice = "Mend them, or leave them out with `on_bad_rows` = skip." if few else "No row is left."
+            raise ValueError(f"{len(self.errors)} of {self.read} rows cannot be used: {self._report()} {advice}")
 
     def _report(self) -> str:
         """Places by reason, in the order of the rows."""
@@ -128,7 +127,9 @@ class BadRows:
 _CURRENT: ContextVar[BadRows | None] = ContextVar("bad_rows", default=None)
 
 
-def usable(rows: Iterable[tuple[str, Any]], convert: Callable[[Any, str], Any]) -> Iterator[Any]:
+def usable(
+    rows: Iterable[tuple[str, Any]], convert: Callable[[Any, str], Any], *, named: bool = True
+) -> Iterator[Any]:
     """Turn rows into examples; rows of which none can be made are collected.
 
     Args:
@@ -136,6 +137,7 @@ def usable(rows: Iterable[tuple[str, Any]], convert: Callable[[Any, str], Any]) 
             raised.
         convert (`Callable`): From a row and its place to an example, `None` to leave it out; raises `ValueError` for
             a bad one, whose place need not be in the message.
+        named (`bool`, *optional*, defaults to `True`): The `id` of an example is its own, and stands once in a file.
 
     Returns:
         `Iterator`: the examples.
@@ -155,7 +157,7 @@ def usable(rows: Iterable[tuple[str, Any]], convert: Callable[[Any, str], Any]) 
             placed = str(error) if str(error).startswith(where) else f"{where}: {error}"
             bad.errors.append((where, error if placed == str(error) else _caused(placed, error)))
             continue
-        if getattr(example, "group", None) is None:  # the rows of a group may share its name
+        if named and getattr(example, "group", None) is None:  # the rows of a group may share its name
             bad.named(where, getattr(example, "id", None))
         if example is not None and (collecting is not None or not bad.errors):
             yield example

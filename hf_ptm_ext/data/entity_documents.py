@@ -79,6 +79,8 @@ def read_entity_documents(
     token_file: str | os.PathLike[str],
     entity_file: str | os.PathLike[str],
     rows: Callable[[list[str]], Iterable[int]],
+    *,
+    encoding: str = "utf-8",
 ) -> Iterator[list[EntitySentence]]:
     """Read a shard of the original project.
 
@@ -86,6 +88,7 @@ def read_entity_documents(
         token_file (`str` or `PathLike`): `<shard>_token`.
         entity_file (`str` or `PathLike`): `<shard>_entity`.
         rows (`Callable`): Turns external ids into entity ids, 0 for unknown ones: `table.rows` or `vocabulary.rows`.
+        encoding (`str`, *optional*, defaults to `"utf-8"`): Of both files.
 
     Returns:
         `Iterator[list[EntitySentence]]`: one document for each line.
@@ -93,7 +96,7 @@ def read_entity_documents(
     Raises:
         ValueError: If a line is not of the form, or the two files do not fit; with the number of the line.
     """
-    files = [(line.text for line in iter_lines(Path(path))) for path in (token_file, entity_file)]
+    files = [(line.text for line in iter_lines(Path(path), encoding)) for path in (token_file, entity_file)]
     for number, (token_line, entity_line) in enumerate(_both(*files, token_file), start=1):
         place = f"{token_file}, line {number}"
         token_sentences, entity_sentences = (_sentences(line, place) for line in (token_line, entity_line))

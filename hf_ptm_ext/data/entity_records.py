@@ -8,6 +8,8 @@ typing   {"sent", "start", "end", "ents": [[id, begin, end, score], ...], "label
 from collections.abc import Mapping
 from typing import Any
 
+from .rows import field_of, typed
+
 
 def processor_arguments(record: Mapping[str, Any]) -> dict[str, Any]:
     """Name what a record holds.
@@ -31,9 +33,10 @@ def processor_arguments(record: Mapping[str, Any]) -> dict[str, Any]:
     {'text': 'He sang.', 'entities': [['Q392', 0, 2, 0.9]], 'task': 'typing', 'span': (0, 2)}
     """
     if "sent" in record:
-        span = (record["start"], record["end"])
-        return {"text": record["sent"], "entities": list(record["ents"]), "task": "typing", "span": span}
-    if "text" not in record or len(record.get("ents", ())) != 2:
+        start, end = (field_of(record, name, "a whole number") for name in ("start", "end"))
+        found = list(field_of(record, "ents", "a list"))
+        return {"text": field_of(record, "sent", "a text"), "entities": found, "task": "typing", "span": (start, end)}
+    if "text" not in record or len(typed(record.get("ents", ()), "a list", "`ents`")) != 2:
         raise ValueError(
             f"`record` must have `sent`, or `text` and two `ents`, got {sorted(record)}. Other data goes to the "
             "processor directly: `processor(text, entities=..., task='relation', head=(0, 9), tail=(16, 35))`."

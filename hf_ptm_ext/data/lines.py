@@ -99,6 +99,7 @@ def iter_lines(path: Path, encoding: str = "utf-8", start: int = 0, start_line: 
     >>> next(iter_lines(path, start=9, start_line=1)).text
     '中文'
     """
+    check_encoding(encoding)
     number, end = start_line, start
     try:
         with open_bytes(path) as file:
@@ -133,6 +134,7 @@ def whole_text(path: Path, encoding: str = "utf-8") -> str:
         FileNotFoundError: If there is no such file.
         ValueError: As `iter_lines`, and if the file has more than 256 MiB.
     """
+    check_encoding(encoding)
     try:
         with open_bytes(path) as file:
             # In pieces: a read of so much at once would take the memory at once.

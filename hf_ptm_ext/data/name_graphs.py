@@ -45,7 +45,7 @@ def title_case(name: str) -> str:
 
 
 def wordnet_names(
-    relations: str | Path, senses: str | Path, glosses: str | Path, *, depth: int = 2
+    relations: str | Path, senses: str | Path, glosses: str | Path, *, depth: int = 2, encoding: str = "utf-8"
 ) -> Iterator[TextTriple]:
     """What the named things of WordNet are: their classes, and the classes of these.
 
@@ -55,6 +55,7 @@ def wordnet_names(
             a thing if that is its first sense.
         glosses (`str` or `Path`): Synset and its text by a tab, the text beginning with the name of the synset.
         depth (`int`, *optional*, defaults to 2): Classes of a thing, upwards: its own first.
+        encoding (`str`, *optional*, defaults to `"utf-8"`): Of the files.
 
     Returns:
         `Iterator[tuple[str, str, str]]`: name, "is a", class.
@@ -64,16 +65,17 @@ def wordnet_names(
     """
     if depth < 1:
         raise ValueError(f"`depth` must be at least 1, got {depth}.")
-    (triples,) = read_triples(relations)
+    (triples,) = read_triples(relations, encoding=encoding)
     upwards: dict[str, dict[str, list[str]]] = {INSTANCE: {}, HYPERNYM: {}}
     for head, relation, tail in triples.rows.tolist():
         links = upwards.get(triples.relations[relation])
         if links is not None:
             links.setdefault(triples.entities[head], []).append(triples.entities[tail])
     class_names = {
-        number: text.partition(",")[0].strip() for number, text in with_rows(_fields(glosses, 2), Path(glosses))
+        number: text.partition(",")[0].strip()
+        for number, text in with_rows(_fields(glosses, 2, encoding), Path(glosses))
     }
-    for lemma, part_of_speech, synsets in with_rows(_fields(senses, 3), Path(senses)):
+    for lemma, part_of_speech, synsets in with_rows(_fields(senses, 3, encoding), Path(senses)):
         first = synsets.replace(",", " ").split()[0]
         classes = upwards[INSTANCE].get(first, []) if part_of_speech == "n" else []
         for _ in range(depth):
@@ -83,19 +85,26 @@ def wordnet_names(
             classes = [upper for number in classes for upper in upwards[HYPERNYM].get(number, [])[:1]]
 
 
-def wikidata_names(entities: str | Path, labels: str | Path, *, most_types: int = 2) -> Iterator[TextTriple]:
+def wikidata_names(
+    entities: str | Path, labels: str | Path, *, most_types: int = 2, encoding: str = "utf-8"
+) -> Iterator[TextTriple]:
     """What the named entities of CoDEx are.
 
     Args:
         entities (`str` or `Path`): JSON lines with `id`, `types` (ids) and, for some, `name`.
         labels (`str` or `Path`): JSON lines with `id` and `label` of the types.
         most_types (`int`, *optional*, defaults to 2): Types of an entity, the first ones.
+        encoding (`str`, *optional*, defaults to `"utf-8"`): Of the files.
 
     Returns:
         `Iterator[tuple[str, str, str]]`: name, "is a", type.
     """
-    names = {row["id"]: row["label"] for row in with_rows(_objects(labels, "label"), Path(labels)) if row.get("label")}
-    for row in with_rows(_objects(entities, "name"), Path(entities)):
+    names = {
+        row["id"]: row["label"]
+        for row in with_rows(_objects(labels, encoding, "label"), Path(labels))
+        if row.get("label")
+    }
+    for row in with_rows(_objects(entities, encoding, "name"), Path(entities)):
         types = row.get("types", [])
         if not isinstance(types, list) or not all(isinstance(one, str) for one in types):
             raise ValueError(f"{entities}: `types` of {row['id']} must be a list of ids, got {types!r:.60}.")
@@ -131,8 +140,8 @@ def write_triples(path: str | Path, triples: Iterable[TextTriple]) -> int:
     return len(lines)
 
 
-def _fields(path: str | Path, count: int) -> Iterator[list[str]]:
-    for line in iter_lines(Path(path)):
+def _fields(path: str | Path, count: int, encoding: str) -> Iterator[list[str]]:
+    for line in iter_lines(Path(path), encoding):
         fields = line.text.split("\t")
         if line.text.strip() and (len(fields) != count or not fields[-1].replace(",", " ").strip()):
             raise ValueError(
@@ -142,9 +151,9 @@ def _fields(path: str | Path, count: int) -> Iterator[list[str]]:
             yield fields
 
 
-def _objects(path: str | Path, *texts: str) -> Iterator[dict]:
+def _objects(path: str | Path, encoding: str, *texts: str) -> Iterator[dict]:
     """JSON lines whose named fields are texts, where they are there."""
-    for line in iter_lines(Path(path)):
+    for line in iter_lines(Path(path), encoding):
         if line.text.strip():
             row = json_object(line, Path(path))
             wrong = [

@@ -6,7 +6,7 @@ from os import PathLike
 from pathlib import Path
 
 from .bad_rows import usable
-from .lines import check_encoding, iter_lines
+from .lines import iter_lines
 from .readers import expand_files
 from .rows import PlacedRow, with_rows
 from .source_target import read_source_target
@@ -51,7 +51,6 @@ def read_parallel(
     >>> list(read_parallel(folder / "a.en", folder / "a.de"))
     [('One.', 'Eins.'), ('Two.', 'Zwei.')]
     """
-    check_encoding(encoding)
     if target_files is None:
         examples = read_source_target(files, source_column, target_column, file_format=file_format, encoding=encoding)
         for example in examples:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .bad_rows import usable
-from .lines import check_encoding, json_value, whole_text
+from .lines import json_value, whole_text
 from .rows import (
     TYPES,
     PlacedRow,
@@ -111,7 +111,6 @@ def read_question_examples(
     >>> next(read_question_examples(file)).answers
     (('Jane', 0),)
     """
-    check_encoding(encoding)
 
     def rows() -> Iterator[PlacedRow]:
         for path, kind in placed_files(files, file_format, formats=("squad",)):

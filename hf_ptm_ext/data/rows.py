@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from .lines import MAX_LINE_BYTES, check_encoding, iter_lines, json_object
+from .lines import MAX_LINE_BYTES, iter_lines, json_object
 from .readers import expand_files, reading_parquet
 
 FORMATS = {
@@ -116,7 +116,6 @@ def placed_rows(
     Returns:
         `Iterator[tuple[str, Mapping]]`: the place of each row and the row.
     """
-    check_encoding(encoding)
     for path, kind in placed_files(files, file_format):
         yield from read_rows(path, kind, encoding)
 

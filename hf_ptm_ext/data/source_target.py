@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .bad_rows import usable
-from .lines import check_encoding
 from .question_answering import squad_rows
 from .question_generation import generation_row
 from .rows import (
@@ -79,7 +78,6 @@ def read_source_target(
     >>> next(read_source_target(file, "text", "summary"))
     SourceTarget(source='a long text', targets=('short',), source_pair=None, id=None)
     """
-    check_encoding(encoding)
 
     def rows() -> Iterator[PlacedRow]:
         for path, kind in placed_files(files, file_format, formats=("squad",)):

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 from .bad_rows import usable
 from .conll import conll_rows
-from .lines import check_encoding
 from .marked_spans import SPAN_FIELDS, TEXT_FIELD, brat_rows, places_of_words, spans_of_field, words_and_tags
 from .readers import expand_files
 from .rows import (
@@ -99,7 +98,6 @@ def read_tagged_words(
     >>> list(read_tagged_words(file))
     [TaggedWords(words=('Anna', 'sings'), tags=('B-PER', 'O'), pair=None, id=None)]
     """
-    check_encoding(encoding)
 
     words_column, tags_column = str(words_column), str(tags_column)
 

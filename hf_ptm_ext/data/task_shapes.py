@@ -5,9 +5,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from .rows import field_of
+
 _SENTENCE = re.compile(r"\S.*?(?:[.!?](?=\s|$)|[。！？]|$)", re.DOTALL)
 _WORD = re.compile(r"\w+")
 HEAD, TAIL, OUTSIDE = "HEAD", "TAIL", "O"
+SIDES = ("head", "tail")
 
 
 def extraction_rows(
@@ -34,10 +37,11 @@ def extraction_rows(
     {'text': ['A new net is fast.'], 'answer_start': [14]}
     """
     for number, record in enumerate(records, start=1):
-        missing = [name for name in (text_column, target_column) if not record.get(name)]
-        if missing:
-            raise ValueError(f"record {number} has no `{missing[0]}`, only {sorted(record)}. Name the column.")
-        text, targets = record[text_column], record[target_column]
+        try:
+            text = field_of(record, text_column, "a text")
+            targets = field_of(record, target_column, "a text or a list of texts")
+        except ValueError as error:
+            raise ValueError(f"record {number}: {error} Name the column.") from error
         summaries = [_bag(target) for target in ([targets] if isinstance(targets, str) else targets)]
         sentences = list(_SENTENCE.finditer(text))
         if not sentences:
@@ -71,20 +75,20 @@ def relation_tagging_rows(
     {'tokens': ['Rome', 'is', 'in', 'Italy'], 'relation': 'country', 'tags': ['B-HEAD', 'O', 'O', 'B-TAIL']}
     """
     for number, record in enumerate(records, start=1):
-        missing = [name for name in ("tokens", "head", "tail", "relation") if name not in record]
-        if missing:
-            raise ValueError(f"record {number} has no `{missing[0]}`, only {sorted(record)}.")
-        tokens = list(record["tokens"])
+        try:
+            tokens = list(field_of(record, "tokens", "a list of strings"))
+            sides = [field_of(field_of(record, side, "an object"), "pos", "two whole numbers") for side in SIDES]
+            relation = field_of(record, "relation", "a text")
+        except ValueError as error:
+            raise ValueError(f"record {number}: {error}") from error
         tags = [OUTSIDE] * len(tokens)
-        for kind, argument in ((HEAD, record["head"]), (TAIL, record["tail"])):
-            first, behind = argument["pos"]
+        for kind, (first, behind) in zip((HEAD, TAIL), sides, strict=True):
             if not 0 <= first < behind <= len(tokens) or any(tag != OUTSIDE for tag in tags[first:behind]):
                 raise ValueError(
                     f"record {number}: spans must lie in the {len(tokens)} words without overlap, got "
                     f"{[first, behind]} for the {kind.lower()}."
                 )
             tags[first:behind] = [f"B-{kind}", *[f"I-{kind}"] * (behind - first - 1)]
-        relation = record["relation"]
         yield {"tokens": tokens, "relation": (names or {}).get(relation, relation), "tags": tags}
 
 

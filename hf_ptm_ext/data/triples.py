@@ -34,12 +34,13 @@ class Triples:
         return len(self.rows)
 
 
-def read_triples(*paths: str | Path) -> list[Triples]:
+def read_triples(*paths: str | Path, encoding: str = "utf-8") -> list[Triples]:
     """Read triple files that share their entities and relations.
 
     Args:
-        paths: `head<TAB>relation<TAB>tail` files in UTF-8, also `.gz`. A byte-order mark, Windows line ends, blank
-            lines and blanks around a field do no harm.
+        paths: `head<TAB>relation<TAB>tail` files, also `.gz`. A byte-order mark, Windows line ends, blank lines and
+            blanks around a field do no harm.
+        encoding: of the files.
 
     Returns:
         One `Triples` per file; all with the entities and relations of all files, sorted by name, so that the numbers
@@ -57,7 +58,7 @@ def read_triples(*paths: str | Path) -> list[Triples]:
         >>> triples.entities, triples.rows.tolist()
         (('animal', 'cat', 'dog'), [[1, 0, 0], [2, 0, 0]])
     """
-    files = [list(_fields(Path(path))) for path in paths]
+    files = [list(_fields(Path(path), encoding)) for path in paths]
     entities = sorted({name for fields in files for head, _, tail in fields for name in (head, tail)})
     relations = sorted({relation for fields in files for _, relation, _ in fields})
     entity_numbers = {name: number for number, name in enumerate(entities)}
@@ -69,10 +70,10 @@ def read_triples(*paths: str | Path) -> list[Triples]:
     return read
 
 
-def _fields(path: Path) -> Iterator[tuple[str, str, str]]:
+def _fields(path: Path, encoding: str) -> Iterator[tuple[str, str, str]]:
     wrong: list[int] = []
     found = False
-    for line in iter_lines(path):
+    for line in iter_lines(path, encoding):
         if not line.text.strip():
             continue
         fields = [field.strip() for field in line.text.split("\t")]

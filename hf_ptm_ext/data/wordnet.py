@@ -22,6 +22,7 @@ class NounLinker:
 
     Args:
         path: `lemma<TAB>part of speech<TAB>synsets in the order of their senses` lines, also `.gz`.
+        encoding: of the file.
 
     Raises:
         ValueError: a line is of another form, or no noun is in the file.
@@ -36,10 +37,10 @@ class NounLinker:
         ('06369829', '06420000', None)
     """
 
-    def __init__(self, path: str | Path):
+    def __init__(self, path: str | Path, encoding: str = "utf-8"):
         path = Path(path)
         self._senses: dict[str, str] = {}
-        for line in iter_lines(path):
+        for line in iter_lines(path, encoding):
             fields = line.text.split("\t")
             if len(fields) != 3 or not fields[2].replace(",", " ").split():
                 raise ValueError(f"{path}, line {line.number}, must be a lemma, a part of speech and synsets.")

@@ -118,7 +118,7 @@ def test_the_sentence_that_is_most_like_the_summary_is_to_be_copied():
     (row,) = extraction_rows([record])
     text, start = row["answers"]["text"][0], row["answers"]["answer_start"][0]
     assert text == record["source"][start : start + len(text)] == "A new net is fast."
-    with pytest.raises(ValueError, match="record 1 has no `targets`"):
+    with pytest.raises(ValueError, match="record 1: lacks `targets`"):
         list(extraction_rows([{"source": "a"}]))
     for row in extraction_rows(rows_of("scitldr_64.jsonl"), "source", "target"):
         assert row["context"][row["answers"]["answer_start"][0] :].startswith(row["answers"]["text"][0])

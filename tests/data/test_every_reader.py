@@ -25,6 +25,10 @@ from hf_ptm_ext.data import (
 )
 from hf_ptm_ext.data.augmentation import load_word_vectors
 from hf_ptm_ext.data.name_graphs import wikidata_names
+from hf_ptm_ext.models.ernie_thu.entity_sources_ernie_thu import read_titles, read_word2vec
+from hf_ptm_ext.models.ernie_thu.entity_vocab_ernie_thu import EntityVocabulary
+from hf_ptm_ext.models.kbert.knowledge_graph_kbert import KnowledgeGraph
+from hf_ptm_ext.models.zen.lexicon_zen import read_lexicon
 
 RELATION = {
     "tokens": ["Rome", "is", "in", "Italy"],
@@ -82,6 +86,64 @@ def test_sound_files_are_read_with_a_byte_order_mark_and_windows_line_ends(name:
     expected = repr(read(path))
     path.write_bytes(b"\xef\xbb\xbf" + sound(name).encode().replace(b"\n", b"\r\n"))
     assert " at 0x" in expected or repr(read(path)) == expected
+
+
+# Readers with the encoding of their files, and what each makes of a file that has text beyond ASCII.
+ENCODED: dict[str, tuple[Callable[..., Any], Any]] = {
+    "texts.jsonl": (
+        lambda path, **options: list(read_labelled_texts(path, **options)),
+        {"text": "北京", "label": "x"},
+    ),
+    "tagged.conll": (lambda path, **options: list(read_tagged_words(path, **options)), "北 B-LOC\n京 I-LOC\n"),
+    "marked.jsonl": (
+        lambda path, **options: list(read_tagged_words(path, **options)),
+        {"text": "北京", "label": [[0, 2, "LOC"]]},
+    ),
+    "questions.json": (
+        lambda path, **options: list(read_question_examples(path, **options)),
+        [{**ANSWER, "question": "北京"}],
+    ),
+    "pairs.tsv": (lambda path, **options: list(read_source_target(path, **options)), "source\ttarget\n北京\tb"),
+    "corpus.txt": (lambda path, **options: list(read_documents(path, **options)), "北京\n"),
+    "left.txt": (lambda path, **options: list(read_parallel(path, path, **options)), "北京"),
+    "relations.jsonl": (read_relation_examples, {**RELATION, "relation": "北京"}),
+    "fewrel.json": (read_relation_examples, {"北京": [RELATION]}),
+    "semeval.txt": (read_relation_examples, '1\t"<e1>北京</e1> is in <e2>Italy</e2>."\nOther\n'),
+    "types.jsonl": (read_typing_examples, {"tokens": ["北京"], "pos": [0, 1], "labels": ["city"]}),
+    "triples.tsv": (lambda path, **options: read_triples(path, **options)[0].entities, "北京\tb\tc"),
+    "senses.tsv": (lambda path, **options: NounLinker(path, **options)("北京"), "北京\tn\t06369829"),
+    "vectors.txt": (lambda path, **options: load_word_vectors(path, **options).words, "北京 1.0 2.0"),
+    "entities.jsonl": (
+        lambda path, **options: list(wikidata_names(path, path, **options)),
+        {"id": "Q1", "name": "北京", "types": ["Q1"], "label": "b"},
+    ),
+    "graph.spo": (lambda path, **options: KnowledgeGraph.from_files(path, **options).lookup("北京"), "北京\t是\t首都"),
+    "word2vec.txt": (lambda path, **options: read_word2vec(path, **options)[0], "北京 1 2\n"),
+    "titles.txt": (read_titles, "北京\tQ1\n"),
+    "entity2id.txt": (
+        lambda path, **options: EntityVocabulary.from_entity2id(path, **options).rows(["北京"]).tolist(),
+        "1\n北京\t0\n",
+    ),
+    "ngram.txt": (read_lexicon, "北京,3\n"),
+}
+
+
+@pytest.mark.parametrize("name", ENCODED)
+def test_every_reader_takes_the_encoding_and_names_it_where_it_is_another(name: str, tmp_path: Path) -> None:
+    (read, row), path = ENCODED[name], tmp_path / name
+    text = row if isinstance(row, str) else json.dumps(row, ensure_ascii=False)
+    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    expected = repr(read(path))
+    assert "北" in expected or expected in ("[1]", "['首都']", "'06369829'")
+    path.write_bytes(text.encode("gb18030"))
+    assert repr(read(path, encoding="gb18030")) == expected
+    with pytest.raises(
+        ValueError, match=r"(line 1.*Set `encoding`|in line [12]. Set `encoding`|line 2: byte)"
+    ) as told:
+        read(path)
+    assert name in str(told.value)
+    with pytest.raises(ValueError, match="`encoding` must"):
+        read(path, encoding="utf-16")
 
 
 @pytest.mark.parametrize("name", READERS)

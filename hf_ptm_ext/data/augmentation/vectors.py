@@ -108,7 +108,7 @@ class WordVectors:
         return [each.title() for each in found] if word.istitle() else found
 
 
-def load_word_vectors(path: str | Path, max_words: int | None = MAX_WORDS) -> WordVectors:
+def load_word_vectors(path: str | Path, max_words: int | None = MAX_WORDS, *, encoding: str = "utf-8") -> WordVectors:
     """Read word vectors: text as GloVe and word2vec write it, what gensim saved, and, by gensim, word2vec's binary.
 
     Nothing in a file is executed; gensim's own pickles may hold words and arrays, and are refused with more.
@@ -116,6 +116,7 @@ def load_word_vectors(path: str | Path, max_words: int | None = MAX_WORDS) -> Wo
     Args:
         path: a `.txt` or `.vec` file (gzipped too), `.bin`, or what `KeyedVectors.save` wrote.
         max_words: how many of the first ones are read.
+        encoding: of a text file.
 
     Returns:
         The vectors.
@@ -128,7 +129,9 @@ def load_word_vectors(path: str | Path, max_words: int | None = MAX_WORDS) -> Wo
     path = Path(path)
     suffixes = [suffix for suffix in path.suffixes if suffix != ".gz"]
     if suffixes and suffixes[-1] in TEXT_SUFFIXES:
-        return WordVectors(*_parse((line.text for line in iter_lines(path)), str(path), max_words), max_words=None)
+        return WordVectors(
+            *_parse((line.text for line in iter_lines(path, encoding)), str(path), max_words), max_words=None
+        )
     if not suffixes or suffixes[-1] != ".bin":
         return WordVectors(*read_keyed_vectors(path, max_words), max_words=None)
     try:

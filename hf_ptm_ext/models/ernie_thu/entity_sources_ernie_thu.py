@@ -24,13 +24,14 @@ from .texts_ernie_thu import text_lines
 _LINES = 8192
 
 
-def read_vectors(path: str | os.PathLike[str], num_rows: int) -> np.ndarray:
+def read_vectors(path: str | os.PathLike[str], num_rows: int, encoding: str = "utf-8") -> np.ndarray:
     """Read the vectors of numbered entities, in the order of their numbers.
 
     Args:
         path: `.vec`/`.txt` (a line per entity), `.bin` (float32), `.npy`, `.json`/`.ckpt`/`.pt`/`.pth` (OpenKE's
             `ent_embeddings.weight`).
         num_rows: number of entities.
+        encoding: of a file of text.
 
     Returns:
         Float array `(num_rows, dim)`.
@@ -44,7 +45,7 @@ def read_vectors(path: str | os.PathLike[str], num_rows: int) -> np.ndarray:
         raise FileNotFoundError(f"There is no file of entity vectors {path}.")
     kind = path.suffix.lower()
     if kind in (".vec", ".txt"):
-        vectors = _parse_lines(text_lines(path), num_rows, path)
+        vectors = _parse_lines(text_lines(path, encoding=encoding), num_rows, path)
     elif kind == ".bin":
         flat = np.fromfile(path, dtype="<f4")
         if not num_rows or not len(flat) or len(flat) % num_rows:
@@ -137,11 +138,12 @@ def _are_numbers(line: str) -> bool:
         return False
 
 
-def read_word2vec(path: str | os.PathLike[str]) -> tuple[list[str], np.ndarray]:
+def read_word2vec(path: str | os.PathLike[str], encoding: str = "utf-8") -> tuple[list[str], np.ndarray]:
     """Read vectors in word2vec's text form.
 
     Args:
         path: `name v1 ... vd` in each line, after an optional header `count d`. Names may contain spaces.
+        encoding: of the file.
 
     Returns:
         Names and float32 vectors `(count, d)`.
@@ -152,7 +154,7 @@ def read_word2vec(path: str | os.PathLike[str]) -> tuple[list[str], np.ndarray]:
     path = Path(path)
     names: list[str] = []
     parts: list[np.ndarray] = []
-    lines = text_lines(path)
+    lines = text_lines(path, encoding=encoding)
     opening = next(lines, "")
     fields = opening.split()
     header = len(fields) == 2 and all(field.isdecimal() and len(field) <= MOST_DIGITS for field in fields)
@@ -176,11 +178,12 @@ def read_word2vec(path: str | os.PathLike[str]) -> tuple[list[str], np.ndarray]:
     return names, np.concatenate(parts) if parts else np.zeros((0, dim), dtype=np.float32)
 
 
-def read_titles(path: str | os.PathLike[str]) -> list[tuple[str, str]]:
+def read_titles(path: str | os.PathLike[str], encoding: str = "utf-8") -> list[tuple[str, str]]:
     """Read an `entity_map.txt` or `anchor2id.txt`.
 
     Args:
         path: `title<TAB>id` in each line.
+        encoding: of the file.
 
     Returns:
         (title, id) pairs in order.
@@ -189,7 +192,7 @@ def read_titles(path: str | os.PathLike[str]) -> list[tuple[str, str]]:
         ValueError: a line is not of this form.
     """
     pairs = []
-    for number, line in enumerate(text_lines(path), start=1):
+    for number, line in enumerate(text_lines(path, encoding=encoding), start=1):
         fields = line.rsplit("\t", 1)
         if not line.strip():
             continue

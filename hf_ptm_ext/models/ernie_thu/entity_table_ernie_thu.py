@@ -114,12 +114,15 @@ class EntityTable:
         return cls(_with_row_zero(vectors, dtype), vocabulary)
 
     @classmethod
-    def from_kg_embed(cls, folder: str | os.PathLike[str], *, dtype: Any = None) -> "EntityTable":
+    def from_kg_embed(
+        cls, folder: str | os.PathLike[str], *, dtype: Any = None, encoding: str = "utf-8"
+    ) -> "EntityTable":
         """Read the original project's `kg_embed` folder.
 
         Args:
             folder: has `entity2id.txt`, `entity2vec.vec` and, for titles, `entity_map.txt`.
             dtype: how to store the vectors, "float32" (default) or "float16".
+            encoding: of its files of text.
 
         Returns:
             The table; entity i of the files is row i + 1.
@@ -139,8 +142,9 @@ class EntityTable:
         return cls.from_openke(
             folder / "entity2id.txt",
             folder / "entity2vec.vec",
-            titles=read_titles(titles) if os.path.lexists(titles) else None,
+            titles=read_titles(titles, encoding) if os.path.lexists(titles) else None,
             dtype=dtype,
+            encoding=encoding,
         )
 
     @classmethod
@@ -151,6 +155,7 @@ class EntityTable:
         titles: Titles | None = None,
         *,
         dtype: Any = None,
+        encoding: str = "utf-8",
     ) -> "EntityTable":
         """Read what OpenKE writes.
 
@@ -159,6 +164,7 @@ class EntityTable:
             vectors: the vectors by index: `.vec`, `.bin`, `.json`, `.ckpt` or `.npy`.
             titles: (title, id) pairs or a mapping title -> id.
             dtype: how to store the vectors, "float32" or "float16"; `None` keeps what the file has.
+            encoding: of the files of text.
 
         Returns:
             The table; index i is row i + 1.
@@ -167,12 +173,17 @@ class EntityTable:
             FileNotFoundError: a file is missing.
             ValueError: a file is damaged, or they do not fit each other.
         """
-        vocabulary = EntityVocabulary.from_entity2id(entity2id, titles)
-        return cls(_with_row_zero(read_vectors(vectors, len(vocabulary) - 1), dtype), vocabulary)
+        vocabulary = EntityVocabulary.from_entity2id(entity2id, titles, encoding=encoding)
+        return cls(_with_row_zero(read_vectors(vectors, len(vocabulary) - 1, encoding), dtype), vocabulary)
 
     @classmethod
     def from_word2vec(
-        cls, path: str | os.PathLike[str], titles: Titles | None = None, *, dtype: Any = None
+        cls,
+        path: str | os.PathLike[str],
+        titles: Titles | None = None,
+        *,
+        dtype: Any = None,
+        encoding: str = "utf-8",
     ) -> "EntityTable":
         """Read word2vec's text form.
 
@@ -180,6 +191,7 @@ class EntityTable:
             path: `name v1 v2 ...` in each line, after an optional header; the names become the external ids.
             titles: (title, id) pairs or a mapping title -> id.
             dtype: how to store the vectors, "float32" (default) or "float16".
+            encoding: of the file.
 
         Returns:
             The table, in the order of the lines.
@@ -187,7 +199,7 @@ class EntityTable:
         Raises:
             ValueError: the file is damaged, or a name comes twice.
         """
-        names, vectors = read_word2vec(path)
+        names, vectors = read_word2vec(path, encoding)
         return cls.from_arrays(vectors, names, titles, dtype=dtype)
 
     @classmethod

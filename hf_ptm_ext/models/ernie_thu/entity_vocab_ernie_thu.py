@@ -221,12 +221,15 @@ class EntityVocabulary:
         cls,
         entity2id: Mapping[ExternalId, int] | str | os.PathLike[str],
         titles: Mapping[str, ExternalId] | Iterable[tuple[str, ExternalId]] | None = None,
+        *,
+        encoding: str = "utf-8",
     ) -> "EntityVocabulary":
         """Take over a numbering that counts from 0, as the original project's and OpenKE's `entity2id.txt`.
 
         Args:
             entity2id: mapping of external id -> index, or the file (a count, then `id<TAB>index` in each line).
             titles: as in `from_ids`.
+            encoding: of the file.
 
         Returns:
             The vocabulary, where index i is row i + 1.
@@ -239,7 +242,7 @@ class EntityVocabulary:
             [2]
         """
         if not isinstance(entity2id, Mapping):
-            ids, indices = read_entity2id(entity2id)
+            ids, indices = read_entity2id(entity2id, encoding)
         else:
             ids, indices = list(entity2id), np.fromiter(entity2id.values(), dtype=np.int64, count=len(entity2id))
         if len(indices) and indices.min() < 0:
@@ -519,11 +522,12 @@ class EntityVocabulary:
             raise IndexError(f"`row` must be 0 to {self.num_rows - 1}, got {row}.")
 
 
-def read_entity2id(path: str | os.PathLike[str]) -> tuple[list[str], np.ndarray]:
+def read_entity2id(path: str | os.PathLike[str], encoding: str = "utf-8") -> tuple[list[str], np.ndarray]:
     """Read an `entity2id.txt`.
 
     Args:
         path: the file: a count, then `id<TAB or space>index` in each line.
+        encoding: of the file.
 
     Returns:
         External ids and their indices from 0, int64.
@@ -533,7 +537,7 @@ def read_entity2id(path: str | os.PathLike[str]) -> tuple[list[str], np.ndarray]
     """
     ids: list[str] = []
     indices: list[int] = []
-    lines = text_lines(path)
+    lines = text_lines(path, encoding=encoding)
     first = next(lines, "").strip()
     if not first.isdecimal() or len(first) > MOST_DIGITS:
         raise ValueError(f"{path} must begin with the number of entities, got {first[:40]!r}.")

@@ -15,20 +15,21 @@ _CHUNK, _LONGEST = 2**20, 2**28
 _MOST_UNPACKED, _UNPACKED_UNASKED = 200, 2**23
 
 
-def text_lines(path: str | PathLike[str], what: str = "file") -> Iterator[str]:
-    r"""The lines of a text in UTF-8, without their breaks and the byte-order mark; only `\n` and `\r\n` end a line.
+def text_lines(path: str | PathLike[str], what: str = "file", encoding: str = "utf-8") -> Iterator[str]:
+    r"""The lines of a text, without their breaks and the byte-order mark; only `\n` and `\r\n` end a line.
 
     Args:
         path: the file; packed by gzip if its name ends in `.gz`.
         what: names its kind in the error.
+        encoding: any that writes a line break as the byte `\n`, such as gb18030.
 
     Returns:
         The lines, one by one; the file is read as far as they are taken.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is no regular file, not UTF-8, has a zero byte, is a pointer of Git LFS or a page of HTML, or is
-            not packed as its name says; with the number of the line.
+        ValueError: it is no regular file, of another encoding, has a zero byte, is a pointer of Git LFS or a page
+            of HTML, or is not packed as its name says; with the number of the line.
 
     Example:
         >>> import tempfile
@@ -38,6 +39,15 @@ def text_lines(path: str | PathLike[str], what: str = "file") -> Iterator[str]:
         ['one', 'two']
     """
     path = Path(path)
+    try:
+        breaks = "\n".encode(encoding)
+    except LookupError:
+        breaks = b""
+    if breaks != b"\n":
+        raise ValueError(
+            f"`encoding` must be one that writes a line break as one byte, got {encoding!r}. Use 'utf-8'."
+        )
+    name = "UTF-8" if encoding == "utf-8" else encoding
     if not path.is_file():
         if path.exists():
             raise ValueError(f"{path} must be a file, got {'a folder' if path.is_dir() else 'no regular file'}.")
@@ -51,11 +61,11 @@ def text_lines(path: str | PathLike[str], what: str = "file") -> Iterator[str]:
                 f"{path} must be text, got a zero byte in line {number}: it is binary, or UTF-16. Save it as UTF-8."
             )
         try:
-            yield raw.decode("utf-8").removesuffix("\r")
+            yield raw.decode(encoding).removesuffix("\r")
         except UnicodeDecodeError as error:
             raise ValueError(
-                f"{path} must be UTF-8, got byte {raw[error.start]:#04x} in line {number}. Save it as UTF-8; of a "
-                "Chinese file the encoding may be GB18030: `iconv -f gb18030 -t utf-8`."
+                f"{path} must be {name}, got byte {raw[error.start]:#04x} in line {number}. Set `encoding` to the "
+                "file's, or save it as UTF-8; of a Chinese file it may be GB18030: `iconv -f gb18030 -t utf-8`."
             ) from error
 
 

@@ -125,6 +125,7 @@ class KnowledgeGraph:
         *paths: str | os.PathLike[str],
         predicates: Collection[str] | None = None,
         on_malformed: str = "warn",
+        encoding: str = "utf-8",
     ) -> "KnowledgeGraph":
         """Read one graph from several files.
 
@@ -133,14 +134,15 @@ class KnowledgeGraph:
                 `save` wrote, or folders with one, such as a tokenizer's. Objects of earlier files come first.
             predicates: allow-list; `None` (default) takes all.
             on_malformed: "warn" (default) leaves malformed lines out and logs them once a file, "error" raises.
+            encoding: of files of text.
 
         Returns:
             The graph; `graph.reports` counts lines.
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: a file is not UTF-8, has no triple, has malformed lines under "error", or is damaged; or the
-                allow-list leaves nothing.
+            ValueError: a file is of another encoding, has no triple, has malformed lines under "error", or is damaged;
+                or the allow-list leaves nothing.
 
         Example:
             >>> import tempfile
@@ -161,7 +163,7 @@ class KnowledgeGraph:
             if path.suffix == ".safetensors":
                 parts.append(cls.from_file(path))
                 continue
-            triples, report = read_triples(path, on_malformed)
+            triples, report = read_triples(path, on_malformed, encoding)
             parts.append(triples)
             reports.append(report)
         graph = parts[0] if len(parts) == 1 and isinstance(parts[0], cls) else cls(chain.from_iterable(parts))

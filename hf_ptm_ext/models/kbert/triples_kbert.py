@@ -94,27 +94,30 @@ def shown(malformed: Sequence[tuple[int, str]]) -> str:
     return "; ".join(f"line {number}: {reason}" for number, reason in malformed[:_SHOWN]) + more
 
 
-def read_triples(path: str | os.PathLike[str], on_malformed: str = "warn") -> tuple[list[Triple], ReadingReport]:
+def read_triples(
+    path: str | os.PathLike[str], on_malformed: str = "warn", encoding: str = "utf-8"
+) -> tuple[list[Triple], ReadingReport]:
     """Read one triple file.
 
     Args:
         path: the file; its name tells the form.
         on_malformed: what to do about lines that are no triple: "warn" (default; skip them, and log their number and
             numbers once) or "error".
+        encoding: of the file.
 
     Returns:
         The triples in the order of the file, each once, and the report.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the form is unknown, the text is not UTF-8, a line is malformed under "error", or there is no
-            triple.
+        ValueError: the form is unknown, the text is of another encoding, a line is malformed under "error", or there
+            is no triple.
     """
     if on_malformed not in POLICIES:
         raise ValueError(f"`on_malformed` must be one of {', '.join(POLICIES)}, got {on_malformed!r}.")
     path = Path(path)
     parse = parser_of(path)
-    lines = list(text_lines(path, "triple file"))
+    lines = list(text_lines(path, "triple file", encoding))
     triples: list[Triple] = []
     malformed: list[tuple[int, str]] = []
     empty = 0

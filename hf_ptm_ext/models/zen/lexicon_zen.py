@@ -25,22 +25,23 @@ class NgramMatch(NamedTuple):
     length: int
 
 
-def read_lexicon(path: str | Path) -> list[tuple[str, str]]:
+def read_lexicon(path: str | Path, encoding: str = "utf-8") -> list[tuple[str, str]]:
     """Read a lexicon's file.
 
     Args:
         path: the file.
+        encoding: its encoding.
 
     Returns:
         N-gram and frequency of each line, as they are written there.
 
     Raises:
         FileNotFoundError: it does not exist.
-        ValueError: it is not UTF-8, has no line, or has one that is not `n-gram,frequency`; the message names the
-            line. None is skipped, since that would move all ids behind it.
+        ValueError: it is of another encoding, has no line, or has one that is not `n-gram,frequency`; the message
+            names the line. None is skipped, since that would move all ids behind it.
     """
     entries = []
-    for number, line in enumerate(text_lines(path, "lexicon"), 1):
+    for number, line in enumerate(text_lines(path, "lexicon", encoding), 1):
         ngram, comma, frequency = line.rpartition(",")
         if not comma or not ngram.strip():
             raise ValueError(f"{path}, line {number}: expected `n-gram,frequency`, got {line[:60]!r}.")
