@@ -518,7 +518,12 @@ def read_splits(data: TaskDataArguments) -> tuple[dict[str, list[Any]], Any]:
         if not examples[name]:
             raise ValueError(f"`{name}_file` or `{name}_split` has no example: {files or split}.")
     task = cls.of(examples["train"], data)
-    return {name: task.prepare(found) for name, found in examples.items()}, task
+    for name, found in examples.items():
+        try:
+            examples[name] = task.prepare(found)
+        except ValueError as error:
+            raise ValueError(f"`{name}_file` or `{name}_split`: {error}") from error
+    return examples, task
 
 
 __all__ = ["TASKS", "ClassificationTask", "TaggingTask", "read_splits"]

@@ -9,15 +9,19 @@
 Spans are characters of the text, end exclusive. Words are joined by blanks.
 """
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from .bad_rows import usable
 from .lines import iter_lines, json_object, json_value, whole_text
 from .rows import TYPES, NoRows, PlacedRow, field_of, id_of, typed, with_rows
+
+logger = logging.getLogger(__name__)
 
 _FORMS = (
     "Known are FewRel's (`tokens` with `h` and `t`, or `head` and `tail`), OpenNRE's (`text` or `token` with `h` and "
@@ -184,9 +188,20 @@ def read_typing_examples(
 def _examples(rows: Iterable[PlacedRow], convert: Callable[[Any], Any], path: Path, named: bool = True) -> list[Any]:
     def example(record: Any, where: str) -> Any:
         found = convert(record)
+        spans = sorted({one.span for one in found.entities})
+        if any(second[0] < first[1] for first, second in pairwise(spans)):
+            overlapping.append(where)
         return replace(found, id=id_of(record)) if isinstance(record, Mapping) else found
 
+    overlapping: list[str] = []
     examples = list(usable(with_rows(rows, path), example, named=named))
+    if overlapping:
+        logger.warning(
+            "%d records have entities whose mentions overlap, of which the model is told the longest: %s%s.",
+            len(overlapping),
+            "; ".join(overlapping[:3]),
+            "; ..." if len(overlapping) > 3 else "",
+        )
     if not examples:
         raise NoRows(f"{path} must have at least one example, got none.")
     return examples

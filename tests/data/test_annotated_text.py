@@ -154,6 +154,13 @@ def test_records_that_do_not_fit_are_told_with_file_and_record(tmp_path, record,
         read_relation_examples(write(tmp_path, "a.jsonl", json.dumps(FEWREL) + "\n" + json.dumps(record)))
 
 
+def test_entities_that_overlap_are_told_with_file_and_record(tmp_path, caplog):
+    linked = {**ORIGINAL, "ann": [["Q1", 0, 7, 0.7], ["Q2", 5, 10, 0.7], ["Q3", 10, 16, 0.7]]}
+    read_relation_examples(write(tmp_path, "a.json", json.dumps([ORIGINAL, linked])))
+    assert "1 records have entities whose mentions overlap" in caplog.text
+    assert "a.json, record 2." in caplog.text
+
+
 def test_faulty_files_are_named(tmp_path):
     with pytest.raises(ValueError, match="not valid JSON"):
         read_relation_examples(write(tmp_path, "a.json", "{"))

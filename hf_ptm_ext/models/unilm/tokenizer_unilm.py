@@ -111,7 +111,7 @@ def _vocab_file(path: Path) -> Path | None:
 
 def _read(file: Path) -> dict[str, int]:
     """Pieces and their ids, one a line."""
-    with open(file, encoding="utf-8", newline="\n") as lines:
+    with open(file, encoding="utf-8-sig", newline="\n") as lines:  # without a byte-order mark
         pieces = [line.rstrip("\r\n") for line in lines]
     vocab: dict[str, int] = {}
     for number, piece in enumerate(pieces):
