@@ -9,6 +9,7 @@ its own, empty answers with score 0, fewer answers than asked for, questions nev
 
 import inspect
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from types import GeneratorType
 from typing import Any
@@ -18,14 +19,14 @@ import torch
 from transformers import AutoModelForQuestionAnswering
 from transformers.pipelines.base import ChunkPipeline
 
-from .spans_question_answering import NO_NULL_SCORE, best_spans, log_partition, reference_spans
+from .spans_question_answering import NO_NULL_SCORE, best_spans, log_partition, reference_spans, whole_characters
 from .windows_question_answering import MAX_QUESTION_LEN, Window, windows_in_parts
 
 TASK = "extractive-question-answering"
 DECODES = ("joint", "independent")
 REFERENCES = (None, "transformers")
 Logits = tuple[np.ndarray, np.ndarray]
-# Scripts whose text runs on without spaces: a "word" of a tokenizer may be a whole sentence there.
+# Scripts whose text runs on without spaces: what has only letters may be a whole sentence there.
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
     "\uf900-\ufaff\uff66-\uff9f\U00020000-\U000323af]"
@@ -353,8 +354,8 @@ def _merged(
         window, first, last = windows[row], int(spans.starts[row, column]), int(spans.ends[row, column])
         start, end = int(window.offsets[first, 0]), int(window.offsets[last, 1])
         if align_to_words:
-            start = min(start, _word(window, first, context)[0])
-            end = max(end, _word(window, last, context)[1])
+            start, end = _whole_words(context, start, end)
+        start, end = whole_characters(context, start, end)
         score = float(np.exp(spans.scores[row, column] - total))
         key = context[start:end].lower()
         if key in answers:
@@ -364,11 +365,20 @@ def _merged(
     return list(answers.values())
 
 
-def _word(window: Window, token: int, context: str) -> tuple[int, int]:
-    """Begin and end of a token's word; of the token itself in scripts without spaces."""
-    own = int(window.offsets[token, 0]), int(window.offsets[token, 1])
-    word = window.word_characters(token)
-    return own if word is None or _UNSPACED.search(context, *word) else word
+def _whole_words(context: str, start: int, end: int) -> tuple[int, int]:
+    """Widen a span to whole words, whatever its tokenizer takes for one; not in scripts without spaces."""
+    while start > 0 and _in_word(context[start]) and _in_word(context[start - 1]):
+        start -= 1
+    while end < len(context) and _in_word(context[end - 1]) and _in_word(context[end]):
+        end += 1
+    return start, end
+
+
+def _in_word(char: str) -> bool:
+    """Letters, digits, their marks and joiners, of scripts with spaces."""
+    if _UNSPACED.match(char):
+        return False
+    return char.isalnum() or char in "\u200c\u200d" or unicodedata.category(char)[0] == "M"
 
 
 def _independent_answer(
@@ -381,7 +391,7 @@ def _independent_answer(
     first, last = int(start[row].argmax()), int(end[row].argmax())
     score = float(np.exp(start[row, first] + end[row, last] - total))
     begin, behind = int(windows[row].offsets[first, 0]), int(windows[row].offsets[last, 1])
-    return _answer(score, begin, behind if last >= first else begin, context)
+    return _answer(score, *whole_characters(context, begin, behind if last >= first else begin), context)
 
 
 def _reference_answers(

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .spans_question_answering import best_spans, log_partition
+from .spans_question_answering import best_spans, log_partition, whole_characters
 
 
 def postprocess_qa_predictions(
@@ -110,6 +110,7 @@ def _n_best(
     for score, start, end in sorted(candidates, key=lambda one: (-one[0], one[1], one[2])):
         if len(chosen) == size:
             break
+        start, end = whole_characters(context, start, end)
         if (start, end) not in chosen:
             chosen[start, end] = {
                 "text": context[start:end],

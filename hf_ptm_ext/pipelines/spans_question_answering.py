@@ -9,6 +9,8 @@ that transformers removed took a softmax in each window for itself; `reference_s
 comparison.
 """
 
+import re
+import unicodedata
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +18,18 @@ import numpy as np
 MASKED = -10000.0
 NO_NULL_SCORE = 1000000.0  # what the removed pipeline gives where nothing is asked about unanswerable questions
 _CHUNK = 64  # windows whose spans are scored at once
+_VIRAMAS = "\u094d\u09cd\u0acd\u0b4d\u0c4d\u0d4d"
+# Beside marks: joiners, half-width sound marks, vowels of Thai and Lao that stand alone, tags and skin tones; behind a
+# joiner emoji, behind a virama consonants, and letters of a Hangul syllable behind one another.
+_GOES_ON = re.compile(
+    "[\u200c\u200d\uff9e\uff9f\u0e33\u0eb3\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]"
+    "|(?<=\u200d)[\u2190-\u2bff\U0001f000-\U0001faff]"
+    f"|(?<=[{_VIRAMAS}])[\u0915-\u0d3a]|(?<=[{_VIRAMAS}]\u200d)[\u0915-\u0d3a]"
+    "|(?<=[\u1100-\u115f\ua960-\ua97c])[\u1100-\u11a7\ua960-\ua97c\uac00-\ud7c6]"
+    "|(?<=[\u1160-\u11a7\uac00-\ud7c6])[\u1160-\u11ff\ud7b0-\ud7fb]"
+    "|(?<=[\u11a8-\u11ff\ud7cb-\ud7fb])[\u11a8-\u11ff\ud7cb-\ud7fb]"
+)
+_FLAGS = re.compile("[\U0001f1e6-\U0001f1ff]*$")
 
 
 class Spans(NamedTuple):
@@ -88,6 +102,44 @@ def best_spans(
         found[0][part], found[2][part] = places // width, kept
         found[1][part] = places // width + places % width
     return Spans(*found)
+
+
+def whole_characters(text: str, start: int, end: int) -> tuple[int, int]:
+    """Widen a span so that it cuts nothing that readers see as one character, whatever tokens covered.
+
+    Args:
+        text: the passage.
+        start: its first character.
+        end: behind its last one.
+
+    Returns:
+        Begin and end, without white space around: accents, vowel signs, variation selectors, letters of a syllable,
+        joined emoji and flags go with what they belong to (about Unicode's grapheme clusters).
+
+    Example:
+        >>> whole_characters("Jose\\u0301 Marti\\u0301", 0, 4)
+        (0, 5)
+    """
+    stripped = text[start:end].strip()
+    if stripped:
+        start += text[start:end].index(stripped)
+        end = start + len(stripped)
+    if stripped and not text.isascii():
+        while _goes_on(text, start):
+            start -= 1
+        while _goes_on(text, end):
+            end += 1
+    return start, end
+
+
+def _goes_on(text: str, at: int) -> bool:
+    """Whether a place lies inside of what is seen as one character."""
+    if not 0 < at < len(text) or text[at].isascii() or text[at - 1].isspace():
+        return False
+    if unicodedata.category(text[at])[0] == "M" or _GOES_ON.match(text, at):
+        return True
+    flags = _FLAGS.search(text, max(at - 64, 0), at + 1)
+    return flags is not None and len(flags[0]) > 1 and len(flags[0]) % 2 == 0
 
 
 def log_partition(start_logits: np.ndarray, end_logits: np.ndarray, counted: np.ndarray) -> float:
@@ -178,4 +230,4 @@ def _window_softmax(logits: np.ndarray, candidate: np.ndarray) -> np.ndarray:
     return powers / powers.sum()
 
 
-__all__ = ["MASKED", "NO_NULL_SCORE", "Spans", "best_spans", "log_partition", "reference_spans"]
+__all__ = ["MASKED", "NO_NULL_SCORE", "Spans", "best_spans", "log_partition", "reference_spans", "whole_characters"]
