@@ -147,8 +147,9 @@ def starts_of(*columns: torch.Tensor) -> torch.Tensor:
         changes = torch.zeros_like(begins)
         changes[:, 1:] = column[:, 1:] != column[:, :-1]
         begins = begins | changes
+    runs = begins.cumsum(dim=1) - 1  # not cummax, which ONNX lacks
     places = torch.arange(first.shape[1], device=first.device)[None]
-    return torch.where(begins, places, 0).cummax(dim=1).values
+    return torch.zeros_like(runs).scatter_add(1, runs, torch.where(begins, places, 0)).gather(1, runs)
 
 
 def soft_position_ids(knowledge: Knowledge, sequence_ids: torch.Tensor | None = None) -> torch.Tensor:

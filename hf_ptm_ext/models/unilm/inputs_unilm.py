@@ -43,8 +43,9 @@ def index_in_sequence(
         return torch.where(ids == 0, 0, (ids > 0).long().cumsum(dim=1) - 1)
     starts = torch.ones_like(ids, dtype=torch.bool)
     starts[:, 1:] = ids[:, 1:] != ids[:, :-1]
-    counted = positions - torch.where(starts, positions, 0).cummax(dim=1).values
-    return torch.where(ids == 0, 0, counted)
+    runs = starts.cumsum(dim=1) - 1  # not cummax, which ONNX lacks
+    begins = torch.zeros_like(runs).scatter_add(1, runs, torch.where(starts, positions, 0))
+    return torch.where(ids == 0, 0, positions - begins.gather(1, runs))
 
 
 def check_position_ids(position_ids: torch.Tensor, sequence_ids: torch.Tensor | None, config: UniLMConfig) -> None:

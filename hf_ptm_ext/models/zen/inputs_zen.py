@@ -48,8 +48,9 @@ def position_ids_of(
     if sequence_ids is not None:
         starts = torch.ones_like(sequence_ids, dtype=torch.bool)
         starts[:, 1:] = sequence_ids[:, 1:] != sequence_ids[:, :-1]
-        counted = positions - torch.where(starts, positions, 0).cummax(dim=1).values
-        return torch.where(sequence_ids == 0, 0, counted)
+        runs = starts.cumsum(dim=1) - 1  # not cummax, which ONNX lacks
+        begins = torch.zeros_like(runs).scatter_add(1, runs, torch.where(starts, positions, 0))
+        return torch.where(sequence_ids == 0, 0, positions - begins.gather(1, runs))
     if two_dimensional(attention_mask):
         padding = attention_mask.to(torch.bool).to(torch.int8).argmax(dim=1, keepdim=True)
         return (positions - padding).clamp(min=0)

@@ -1,0 +1,92 @@
+"""Where runs begin in packed rows and sentence trees, in operations that other runtimes have too."""
+
+import importlib
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hf_ptm_ext
+from hf_ptm_ext.models.kbert.visibility_kbert import starts_of
+
+SIZES = {
+    "vocab_size": 50,
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 32,
+}
+IDS = torch.arange(5, 29).view(2, 12)
+PACKED = {"sequence_ids": torch.tensor([[1] * 4 + [2] * 5 + [3] * 3, [1] * 7 + [2] * 3 + [0] * 2]), "num_sequences": 3}
+TREE = {
+    "word_index": torch.tensor([[0, 1, 2, 2, 2, 3, 4, 5, 6, 7, 8, 9], [0, 1, 1, 2, 3, 3, 4, 5, 6, 7, -1, -1]]),
+    "branch_id": torch.tensor([[0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0], [0, 0, 1, 0, 0, 1, 0, 0, 0, 0, -1, -1]]),
+}
+NGRAMS = {
+    "ngram_ids": torch.tensor([[1, 2], [3, 0]]),
+    "ngram_positions": torch.tensor([[1, 5], [0, 0]]),
+    "ngram_lengths": torch.tensor([[2, 2], [2, 0]]),
+}
+INPUTS = {
+    "SpanBert": PACKED,
+    "UniLM": PACKED,
+    "Zen": {**PACKED, **NGRAMS},
+    "ErnieThu": PACKED,
+    "IBBert": PACKED,
+    "KBert": {**PACKED, **TREE},
+}
+OPTIONS = {
+    "Zen": {"ngram_vocab_size": 20},
+    "IBBert": {"embedding_size": 8, "intra_bottleneck_size": 8, "num_feedforward_networks": 1},
+}
+COUNTERS = {
+    "ernie_thu": "inputs_ernie_thu.position_ids_of",
+    "kbert": "inputs_kbert.position_ids_of",
+    "spanbert": "inputs_spanbert.position_ids_of",
+    "zen": "inputs_zen.position_ids_of",
+    "ib_bert": "rows_ib_bert.position_ids_of",
+    "unilm": "inputs_unilm.index_in_sequence",
+}
+ROWS = st.integers(1, 9).flatmap(
+    lambda width: st.lists(st.lists(st.integers(0, 3), min_size=width, max_size=width), min_size=1, max_size=3)
+)
+
+
+def in_run(row):
+    counts = [0]
+    for before, own in pairwise(row):
+        counts.append(counts[-1] + 1 if own == before else 0)
+    return counts
+
+
+@settings(max_examples=60, deadline=None)
+@given(ROWS)
+def test_each_sequence_counts_from_nought(rows):
+    ids = torch.tensor(rows)
+    expected = []
+    for row in rows:
+        expected.append([count if own else 0 for count, own in zip(in_run(row), row, strict=True)])
+    for family, name in COUNTERS.items():
+        module, function = name.split(".")
+        count = getattr(importlib.import_module(f"hf_ptm_ext.models.{family}.{module}"), function)
+        options = {"ids": ids} if family == "unilm" else {"sequence_ids": ids}
+        assert count(ids.shape, ids.device, **options).tolist() == expected, family
+    begins = [[place - count for place, count in enumerate(in_run(row))] for row in rows]
+    assert starts_of(ids).tolist() == begins
+
+
+@pytest.mark.parametrize("family", INPUTS)
+def test_packed_rows_and_trees_are_exported_without_what_onnx_lacks(family):
+    torch.manual_seed(0)
+    config = getattr(hf_ptm_ext, f"{family}Config")(**SIZES, **OPTIONS.get(family, {}))
+    model = getattr(hf_ptm_ext, f"{family}Model")(config).eval()
+    inputs = {"input_ids": IDS, **INPUTS[family]}
+    exported = torch.export.export(model, (), inputs, strict=False)
+    assert not [node for node in exported.graph.nodes if "cummax" in str(node.target)]
+    with torch.no_grad():
+        torch.testing.assert_close(
+            exported.module()(**inputs)["last_hidden_state"], model(**inputs).last_hidden_state, atol=1e-6, rtol=0
+        )
