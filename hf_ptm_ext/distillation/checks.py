@@ -154,7 +154,7 @@ def correlation(predictions: torch.Tensor, labels: torch.Tensor) -> float:
         predictions: numbers.
         labels: as many.
     """
-    both = torch.stack([predictions.reshape(-1).double(), labels.reshape(-1).double()])
+    both = torch.stack([values.reshape(-1).cpu().double() for values in (predictions, labels)])
     value = torch.corrcoef(both)[0, 1].item()
     return 0.0 if math.isnan(value) else value
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from transformers.utils import ModelOutput
 
+from ..models.canonical.heads_canonical import target_sums
 from ..objectives import boundary_states, entity_replacement_loss, masked_lm_loss
 from .auxiliary import AuxiliaryObjective, AuxiliaryObjectiveTrainer
 
@@ -141,20 +142,12 @@ class EntityReplacementModel(AuxiliaryObjective):
         states, logits = self._read(batch.pop("input_ids"), batch.pop("attention_mask", None), batch)
         sums = {}
         if labels is not None:
-            sums["mlm"] = _sums(logits[labels != -100], labels[labels != -100])
+            sums["mlm"] = target_sums(nn.Identity(), logits[labels != -100], labels[labels != -100])
         if entity_labels is not None:
             real = entity_labels != -100
             entity_logits = self.classifier(boundary_states(states, places["entity_start"], places["entity_end"]))
-            sums["entity"] = _sums(entity_logits[real], entity_labels[real])
+            sums["entity"] = target_sums(nn.Identity(), entity_logits[real], entity_labels[real])
         return sums
-
-
-def _sums(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    loss = nn.functional.cross_entropy(logits.float(), targets, reduction="sum")
-    correct = (logits.argmax(-1) == targets).sum()
-    return torch.stack(
-        [loss.double(), correct.double(), torch.tensor(float(len(targets)), device=loss.device).double()]
-    )
 
 
 class EntityReplacementTrainer(AuxiliaryObjectiveTrainer):

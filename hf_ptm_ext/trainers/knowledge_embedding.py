@@ -182,8 +182,7 @@ class KnowledgeEmbeddingModel(AuxiliaryObjective):
             positive, negative = self.scores(*triples)
             loss = knowledge_embedding_loss(positive, negative, 1)
             correct = (positive > negative).all(dim=1).sum()
-            total = torch.tensor(float(len(positive)), device=loss.device)
-            sums["ke"] = torch.stack([loss.double(), correct.double(), total.double()])
+            sums["ke"] = torch.tensor([loss.item(), correct.item(), len(positive)], dtype=torch.float64)
         return sums
 
 

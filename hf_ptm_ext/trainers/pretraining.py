@@ -9,6 +9,7 @@ from accelerate.utils import gather_object
 from torch.utils.data import DataLoader, Subset
 from transformers.trainer_utils import speed_metrics
 
+from ..models.canonical.heads_canonical import target_sums
 from .base import PtmTrainer
 from .collator_state import restart
 
@@ -97,12 +98,7 @@ def masked_lm_sums(model: torch.nn.Module, labels: torch.Tensor, **inputs: Any) 
             hook.remove()
     if hook is None:
         logits = logits.reshape(-1, logits.shape[-1]).index_select(0, index)
-    logits = logits.float()
-    loss = torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
-    correct = (logits.argmax(-1) == targets).sum()
-    return torch.stack(
-        [loss.double(), correct.double(), torch.tensor(float(len(targets)), device=loss.device).double()]
-    )
+    return target_sums(torch.nn.Identity(), logits, targets)
 
 
 class PreTrainingTrainer(PtmTrainer):

@@ -423,17 +423,18 @@ def target_sums(head: nn.Module, states: torch.Tensor, targets: torch.Tensor) ->
         targets: `(targets,)`, -100 adds nothing.
 
     Returns:
-        Float64 tensor `[sum of cross entropies, correct predictions, number of targets]`.
+        Float64 tensor `[sum of cross entropies, correct predictions, number of targets]`, on the targets' device if
+        that has float64 (MPS and others do not), else on the CPU.
     """
-    sums = torch.zeros(3, dtype=torch.float64, device=targets.device)
+    place = targets.device if targets.device.type in ("cpu", "cuda") else torch.device("cpu")
+    sums = torch.zeros(3, dtype=torch.float64, device=place)
     for chunk_states, chunk_targets in zip(
         states.split(EVALUATION_CHUNK), targets.split(EVALUATION_CHUNK), strict=True
     ):
         logits = head(chunk_states)
         valid = chunk_targets != -100
-        sums[0] += summed_cross_entropy(logits, chunk_targets)
-        sums[1] += ((logits.argmax(-1) == chunk_targets) & valid).sum()
-        sums[2] += valid.sum()
+        correct = ((logits.argmax(-1) == chunk_targets) & valid).sum()
+        sums += torch.stack([summed_cross_entropy(logits, chunk_targets), correct, valid.sum()]).to(place)
     return sums
 
 

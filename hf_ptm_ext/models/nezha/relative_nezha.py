@@ -35,7 +35,7 @@ def sinusoid_table(max_relative_position: int, head_size: int, device: torch.dev
         >>> sinusoid_table(1, 2, torch.device("cpu"))[:, 0].tolist()  # sin 0, sin 1, sin 2
         [0.0, 0.8414709848078965, 0.9092974268256817]
     """
-    dtype = torch.float32 if device.type == "mps" else torch.float64
+    dtype = torch.float64 if device.type in ("cpu", "cuda") else torch.float32
     places = torch.arange(2 * max_relative_position + 1, dtype=dtype, device=device)
     powers = torch.arange(0, head_size - 1, 2, dtype=dtype, device=device) / head_size
     angles = places[:, None] / torch.pow(10000.0, powers)
