@@ -81,6 +81,22 @@ class BottleneckLayer(nn.Module, BaseTunerLayer):
             return None
         return next((name for name in self.active_adapters if name in self.options), None)
 
+    def added(self, hidden_states: torch.Tensor, adapter_names: list[str] | None) -> torch.Tensor | None:
+        """What the adapters that act here add to the states, `(batch, ...)`; `None` if none does.
+
+        Args:
+            hidden_states: what they read.
+            adapter_names: of each row's adapter, any other name for none; `None` for the active one everywhere.
+        """
+        if adapter_names is None:
+            adapter = self.active()
+            return None if adapter is None else self.adapter_output(adapter, hidden_states)
+        added = torch.zeros_like(hidden_states)
+        for adapter in set(adapter_names) & set(self.options):
+            rows = [row for row, name in enumerate(adapter_names) if name == adapter]
+            added[rows] = self.adapter_output(adapter, hidden_states[rows])
+        return added
+
     def adapter_output(self, adapter: str, hidden_states: torch.Tensor) -> torch.Tensor:
         """What an adapter adds to the states, `(..., hidden)`.
 
@@ -146,13 +162,13 @@ class HoulsbyLayer(BottleneckLayer):
         super().__init__(base_layer, hidden_size)
         self.residual_dropout = residual_dropout
 
-    def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+    def forward(self, *args: Any, adapter_names: list[str] | None = None, **kwargs: Any) -> torch.Tensor:
         """The wrapped module's output with the adapter's added, `(..., hidden)`."""
         states = self.base_layer(*args, **kwargs)
         if self.residual_dropout:
             states = nn.functional.dropout(states, self.residual_dropout, self.training)
-        adapter = self.active()
-        return states if adapter is None else states + self.adapter_output(adapter, states)
+        added = self.added(states, adapter_names)
+        return states if added is None else states + added
 
 
 class PfeifferLayer(BottleneckLayer):
@@ -176,15 +192,15 @@ class PfeifferLayer(BottleneckLayer):
         super().__init__(base_layer, hidden_size)
         self.takes_sum = takes_sum
 
-    def forward(self, hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    def forward(
+        self, hidden_states: torch.Tensor, *args: Any, adapter_names: list[str] | None = None, **kwargs: Any
+    ) -> torch.Tensor:
         """The output of the layer's feed-forward part, `(..., hidden)`."""
         states = self.base_layer(hidden_states, *args, **kwargs)
-        adapter = self.active()
-        if adapter is None:
+        added = self.added(states, adapter_names)
+        if added is None:
             return states
-        if self.takes_sum:
-            return self.base_layer(hidden_states + self.adapter_output(adapter, states))
-        return states + self.adapter_output(adapter, states)
+        return self.base_layer(hidden_states + added) if self.takes_sum else states + added
 
 
 __all__ = ["BottleneckLayer", "HoulsbyLayer", "PfeifferLayer"]

@@ -1,7 +1,10 @@
 """Houlsby and Pfeiffer adapters as PEFT tuners: what is wrapped, by what, and what is trained beside it."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -170,6 +173,34 @@ class BottleneckModel(BaseTuner):
         """Put a module in its place; adapters are on the right device from the start, and a dropout has no weight."""
         setattr(parent, child_name, new_module)
 
+    # ---- several adapters in a batch ----
+
+    @contextmanager
+    def _enable_peft_forward_hooks(self, *args: Any, **kwargs: Any) -> Iterator[None]:
+        """`adapter_names` of PEFT's forward and generate reach every module that has weights of an adapter."""
+        names = kwargs.get("adapter_names")
+        if kwargs.get("alora_offsets") is not None:
+            raise ValueError(f"`alora_offsets` must be None for {self.method} adapters, which act on every token.")
+        if names is None:
+            yield
+            return
+        if self.training:
+            raise ValueError("`adapter_names` must be None in training. Call `model.eval()`, or train one at a time.")
+        unknown = sorted({*names} - {*self.peft_config, "__base__"})
+        if unknown:
+            raise ValueError(f"`adapter_names` must be of {[*self.peft_config, '__base__']}, got {unknown}.")
+        handles = []
+        for module in self.modules():
+            if isinstance(module, BottleneckLayer):
+                handles.append(module.register_forward_pre_hook(partial(_name_rows, list(names)), with_kwargs=True))
+            elif isinstance(module, ModulesToSaveWrapper):
+                handles.append(module.register_forward_hook(partial(_mixed_copies, list(names)), with_kwargs=True))
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
     # ---- switching and taking off ----
 
     def set_adapter(self, adapter_name: str | list[str], inference_mode: bool = False) -> None:
@@ -259,6 +290,33 @@ class PfeifferModel(BottleneckModel):
 
     def _new_layer(self, module: nn.Module, hidden_size: int) -> PfeifferLayer:
         return PfeifferLayer(module, hidden_size, takes_sum=is_layer_norm(module))
+
+
+def _of_rows(names: list[str], states: torch.Tensor) -> list[str]:
+    """The adapter of each row; searches and several answers have a few rows for each text."""
+    copies, rest = divmod(len(states), len(names) or 1)
+    if rest or not copies:
+        raise ValueError(f"`adapter_names` must have a name for each text, got {len(names)} for {len(states)} rows.")
+    return [name for name in names for _ in range(copies)]
+
+
+def _name_rows(names: list[str], module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Hand a wrapper the adapter of each of its rows."""
+    states = next(value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor))
+    return args, {**kwargs, "adapter_names": _of_rows(names, states)}
+
+
+def _mixed_copies(names: list[str], module: Any, args: Any, kwargs: dict[str, Any], output: Any) -> torch.Tensor:
+    """Let each row go through its own adapter's copy of a module; PEFT does so for few kinds of module."""
+    named = _of_rows(names, output)
+    size = len(output)
+    mixed = torch.empty_like(output)
+    for adapter in set(named):
+        rows = [row for row, name in enumerate(named) if name == adapter]
+        copy = dict(module.modules_to_save.items()).get(adapter, module.original_module)
+        given = (value[rows] if isinstance(value, torch.Tensor) and len(value) == size else value for value in args)
+        mixed[rows] = copy(*given, **kwargs)
+    return mixed
 
 
 def _has_layer_norm_inside(module: nn.Module) -> bool:

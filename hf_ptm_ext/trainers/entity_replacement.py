@@ -11,9 +11,9 @@ import torch
 from torch import nn
 from transformers.utils import ModelOutput
 
-from ..models.canonical.heads_canonical import target_sums
 from ..objectives import boundary_states, entity_replacement_loss, masked_lm_loss
 from .auxiliary import AuxiliaryObjective, AuxiliaryObjectiveTrainer
+from .pretraining import target_sums
 
 
 class EntityReplacementModel(AuxiliaryObjective):
@@ -142,11 +142,11 @@ class EntityReplacementModel(AuxiliaryObjective):
         states, logits = self._read(batch.pop("input_ids"), batch.pop("attention_mask", None), batch)
         sums = {}
         if labels is not None:
-            sums["mlm"] = target_sums(nn.Identity(), logits[labels != -100], labels[labels != -100])
+            sums["mlm"] = target_sums(logits[labels != -100], labels[labels != -100])
         if entity_labels is not None:
             real = entity_labels != -100
             entity_logits = self.classifier(boundary_states(states, places["entity_start"], places["entity_end"]))
-            sums["entity"] = target_sums(nn.Identity(), entity_logits[real], entity_labels[real])
+            sums["entity"] = target_sums(entity_logits[real], entity_labels[real])
         return sums
 
 

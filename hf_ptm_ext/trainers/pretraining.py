@@ -9,7 +9,6 @@ from accelerate.utils import gather_object
 from torch.utils.data import DataLoader, Subset
 from transformers.trainer_utils import speed_metrics
 
-from ..models.canonical.heads_canonical import target_sums
 from .base import PtmTrainer
 from .collator_state import restart
 
@@ -98,7 +97,19 @@ def masked_lm_sums(model: torch.nn.Module, labels: torch.Tensor, **inputs: Any) 
             hook.remove()
     if hook is None:
         logits = logits.reshape(-1, logits.shape[-1]).index_select(0, index)
-    return target_sums(torch.nn.Identity(), logits, targets)
+    return target_sums(logits, targets)
+
+
+def target_sums(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Float64 `[sum of cross entropies, correct, targets]`, on the CPU where their device has no float64.
+
+    Args:
+        logits: `(targets, classes)`.
+        targets: `(targets,)`.
+    """
+    loss = torch.nn.functional.cross_entropy(logits.float(), targets, reduction="sum")
+    sums = torch.stack([loss, (logits.argmax(-1) == targets).sum(), torch.ones_like(targets).sum()])
+    return (sums if sums.device.type in ("cpu", "cuda") else sums.cpu()).double()
 
 
 class PreTrainingTrainer(PtmTrainer):
