@@ -180,7 +180,9 @@ class ErnieThuMatcher:
         # Where nearly every beginning of a name is a name (item 1, item 2, ... item 12), building takes time by the
         # square of their number over the number of states in front of them; `_FILLER` puts many there.
         filler = [_FILLER] if len(names) > _MANY else []
-        index = ahocorasick_rs.AhoCorasick([*filler, *names], matchkind=kind)
+        # Its choice for few names takes time by the square of the longest one's length to build.
+        sort = ahocorasick_rs.Implementation.ContiguousNFA
+        index = ahocorasick_rs.AhoCorasick([*filler, *names], matchkind=kind, implementation=sort)
         return index, [-1] * len(filler) + [self._numbers[name] for name in names]
 
     def _find_in_rust(self, text: str) -> list[Match]:
@@ -273,12 +275,13 @@ class ErnieThuMatcher:
 
     def _walk(self, text: str, longest: list[Match]) -> list[Match]:
         """Keep the names that pkuseg finds."""
-        matches, behind = [], 0
+        matches, behind, limit = [], 0, -1
         for begin, end, number in longest:
             if begin < behind:
                 continue
-            space = _SPACE.search(text, end)
-            limit = len(text) if space is None else space.start()
+            if limit < end:
+                space = _SPACE.search(text, end)
+                limit = len(text) if space is None else space.start()
             behind = self._followed(text, begin, end, limit)
             if behind in (end, limit):
                 # At the end of the text the walk falls back on the last complete name.
@@ -294,5 +297,7 @@ class ErnieThuMatcher:
             place = bisect_left(names, prefix, place)
             if place == len(names) or not names[place].startswith(prefix):
                 break
-            end += 1
+            name = names[place]
+            while end < limit and end - begin < len(name) and text[end] == name[end - begin]:
+                end += 1
         return end

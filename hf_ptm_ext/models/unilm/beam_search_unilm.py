@@ -399,7 +399,7 @@ def _best_hypotheses(
     """
     texts, totals = [], []
     for row_scores, row_words, row_ended, row_pointers in zip(
-        scores.double().tolist(), words.tolist(), ended.tolist(), pointers.tolist(), strict=True
+        scores.tolist(), words.tolist(), ended.tolist(), pointers.tolist(), strict=True
     ):
         # Steps behind the first in which every beam ended are of no account.
         last = next((step for step, flags in enumerate(row_ended) if all(flags)), len(row_words) - 1)

@@ -82,3 +82,12 @@ def test_numbered_names_are_as_quick_to_index_as_others(backend):
     assert matcher.find("of a7 and a99999, a100000") == [(3, 5, 7), (10, 16, 99999)]
     assert matcher.find("\uffff" * 1001) == [], "what is put in front of the names is no name"
     assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize("pkuseg_compat", [False, True])
+@pytest.mark.parametrize("backend", ["rust", "python"])
+def test_a_name_as_long_as_a_chapter_is_built_and_found_in_its_length(backend, pkuseg_compat):
+    """By the square of its length this would take an hour."""
+    name = "a" * 150_000
+    matcher = KBertMatcher([name, "a"], whole_words=False, pkuseg_compat=pkuseg_compat, backend=backend)
+    assert matcher.find(name) == [(0, len(name), 0)]
