@@ -170,3 +170,26 @@ def test_ia3_and_layer_norm_tuning_find_theirs(model_type: str) -> None:
 
     for config in (IA3Config(), LNTuningConfig()):
         assert get_peft_model(make_model(model_type), config).get_nb_trainable_parameters()[0] > 0
+
+
+@method
+@pytest.mark.parametrize("reentrant", [False, True], ids=["plain", "reentrant"])
+@pytest.mark.parametrize("model_type", OURS)
+def test_adapters_are_trained_under_gradient_checkpointing(model_type: str, reentrant: bool, config: Any) -> None:
+    base = make_model(model_type, **dropout_fields(model_type, 0.0))
+    inputs = make_inputs(model_type, base.config)
+    model = get_peft_model(base, config(init_weights="bert", train_layer_norms=False)).train()
+    generator = torch.Generator().manual_seed(3)
+    weights = torch.randn(output_of(model, inputs).shape, generator=generator)
+
+    def gradients() -> dict[str, torch.Tensor | None]:
+        model.zero_grad()
+        (output_of(model, inputs) * weights).sum().backward()
+        return {name: value.grad for name, value in model.named_parameters() if value.requires_grad}
+
+    expected = {name: value.clone() for name, value in gradients().items() if value is not None}
+    model.enable_input_require_grads()
+    model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    found = gradients()
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, atol=1e-5, rtol=1e-4, msg=name)

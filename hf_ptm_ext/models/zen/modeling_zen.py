@@ -72,6 +72,10 @@ from .pretraining_zen import (
 )
 
 
+def _ask_for_gradient(module: nn.Module, inputs: Any, output: torch.Tensor) -> None:
+    output.requires_grad_(True)
+
+
 class ZenPreTrainedModel(ZenLoading, PreTrainedModel):
     """Loading, saving and initialisation shared by all ZEN classes."""
 
@@ -95,6 +99,13 @@ class ZenPreTrainedModel(ZenLoading, PreTrainedModel):
     _layer_stacks = ("encoder.layer", "encoder.word_layers")
     _input_parts = ("embeddings.", "word_embeddings.")
     _added_parts = {r"^(bert\.)?(encoder\.word_layers|word_embeddings)\.": "n-gram encoder"}
+
+    def enable_input_require_grads(self) -> None:
+        """Of the n-grams too: a reentrant checkpoint has no gradient if nothing that goes in asks for one."""
+        super().enable_input_require_grads()
+        for module in self.modules():
+            if isinstance(module, ZenNgramEmbeddings):
+                self._require_grads_hooks.append(module.register_forward_hook(_ask_for_gradient))
 
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
