@@ -40,6 +40,7 @@ COPIES = {
         "weighted_layers": "WeightedLayers",
     },
     "composite": {"k_adapter": "KAdapter", "weighted_layers": "WeightedLayers"},
+    "inner_config": {"k_adapter": "KAdapter", "weighted_layers": "WeightedLayers"},
     "files": {"ernie_thu": "ErnieThu", "kbert": "KBert", "zen": "Zen"},
     "inputs": {"spanbert": "SpanBert", "ernie_thu": "ErnieThu", "kbert": "KBert", "zen": "Zen"},
     "loading": {
@@ -103,6 +104,12 @@ EXTRACTS = {
         ),
         "Losses over labelled targets alone: a sum divided by a count, the caller's `num_items_in_batch` if given.",
         ("mass", "mass_nmt", "distilled_bilstm"),
+    ),
+    "recording": (
+        "composite",
+        ("kept_states",),
+        "Which hidden states a caller asks for.",
+        ("distilled_bilstm",),
     ),
     "arguments": (
         "encoder",

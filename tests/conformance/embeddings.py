@@ -112,7 +112,7 @@ class EmbeddingChecks(FamilyCase):
         with torch.no_grad():
             assert_same_outputs(loaded(**batch), model(**batch), 1e-6)
 
-    def test_resizing_without_a_vocabulary_head(self, head: Head) -> None:
+    def test_resizing_without_a_vocabulary_head(self, head: Head, tmp_path: Path) -> None:
         if head.kind == "vocabulary":
             return
         model = self.model(head)
@@ -120,7 +120,11 @@ class EmbeddingChecks(FamilyCase):
         assert model.get_input_embeddings().weight.shape[0] == model.config.vocab_size == 104
         batch = self.inputs(head)
         batch["input_ids"][:, ..., 1] = 103
-        model(**batch)
+        model.save_pretrained(tmp_path)
+        loaded = head.cls.from_pretrained(tmp_path)
+        assert loaded.config.vocab_size == 104
+        with torch.no_grad():
+            assert_same_outputs(loaded(**batch), model(**batch))
 
     def test_resizing_frozen_embeddings_keeps_them_frozen(self, vocabulary_head: Head) -> None:
         model = self.model(vocabulary_head)

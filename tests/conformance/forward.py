@@ -99,6 +99,14 @@ class ForwardChecks(FamilyCase):
         assert_same((selected[0], selected[layers]), (outputs.hidden_states[0], outputs.hidden_states[layers]))
 
     @torch.no_grad()
+    def test_every_field_can_be_split_by_rows(self, head: Head) -> None:
+        """As pipelines and the Trainer split what a model returns."""
+        batch = self.labelled(head)
+        for name, value in self.model(head)(**batch).items():
+            if name != "cache" and not (name.endswith("loss") and value.dim() == 0):
+                assert value.shape[0] == batch["input_ids"].shape[0], name
+
+    @torch.no_grad()
     def test_tuples_hold_the_same_as_the_output_object(self, head: Head) -> None:
         model, batch = self.model(head, "eager"), self.labelled(head)
         named = model(**batch, output_hidden_states=True, output_attentions=True)

@@ -50,7 +50,7 @@ class DistilledBiLstmConfig(PreTrainedConfig):
     """
 
     model_type = "distilled_bilstm"
-    keys_to_ignore_at_inference = ["hidden_states", "attentions", "pooler_output"]
+    keys_to_ignore_at_inference = ["hidden_states", "pooler_output"]
 
     vocab_size: int = 30522
     embedding_size: int = 300
@@ -91,6 +91,12 @@ class DistilledBiLstmConfig(PreTrainedConfig):
     def hidden_size(self) -> int:
         """Width of a token's state: both directions."""
         return 2 * self.lstm_size
+
+    @hidden_size.setter
+    def hidden_size(self, value: int) -> None:
+        if value % 2:
+            raise ValueError(f"`hidden_size` must be even, `lstm_size` units of each direction, got {value}.")
+        self.lstm_size = value // 2
 
     @property
     def type_vocab_size(self) -> int:

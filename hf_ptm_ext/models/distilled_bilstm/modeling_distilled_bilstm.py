@@ -31,6 +31,7 @@ from .encoder_distilled_bilstm import DistilledBiLstmEmbeddings, DistilledBiLstm
 from .loading_distilled_bilstm import DistilledBiLstmLoading
 from .losses_distilled_bilstm import problem_type_loss
 from .mask_contract_distilled_bilstm import read_attention_mask
+from .recording_distilled_bilstm import kept_states
 
 
 class DistilledBiLstmPreTrainedModel(DistilledBiLstmLoading, PreTrainedModel):
@@ -166,6 +167,8 @@ class DistilledBiLstmModel(DistilledBiLstmPreTrainedModel):
         token_type_ids: torch.Tensor | None = None,
         second_input_ids: torch.Tensor | None = None,
         second_attention_mask: torch.Tensor | None = None,
+        output_hidden_states: bool | int | list[int] | None = None,
+        output_attentions: bool | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
         """Encode.
@@ -177,6 +180,9 @@ class DistilledBiLstmModel(DistilledBiLstmPreTrainedModel):
                 they are not read.
             second_input_ids: `(batch, second_len)`: the second text in a row of its own, with `config.pairs`.
             second_attention_mask: `(batch, second_len)`.
+            output_hidden_states: whether the word vectors and the states are returned, or which of the two (default:
+                the configuration's).
+            output_attentions: refused: nothing attends here.
             kwargs: `return_dict` and the like as upstream; others are refused.
 
         Returns:
@@ -184,25 +190,32 @@ class DistilledBiLstmModel(DistilledBiLstmPreTrainedModel):
             the last states `(batch, 2 * lstm_size)` or, for pairs, their comparison `(batch, 8 * lstm_size)`.
 
         Raises:
-            ValueError: no `input_ids`, a second text without `config.pairs`, or a pair without its second text.
+            ValueError: no `input_ids`, a second text without `config.pairs`, or a pair without its second text, or
+                attentions are asked for.
             TypeError: a keyword argument that nothing reads, a misspelt name say.
         """
         if not torch.compiler.is_compiling():
             refuse_unknown_arguments(type(self).__name__, kwargs, ENCODER_ARGUMENTS)
         if input_ids is None:
             raise ValueError("`input_ids` must be given: word vectors are looked up in two tables.")
+        if self.config.output_attentions if output_attentions is None else output_attentions:
+            raise ValueError("`output_attentions` must be False: an LSTM has no attentions. Ask for hidden states.")
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
         real = _real(self.config, input_ids, attention_mask, "attention_mask")
         words = self.embeddings(input_ids)
         if not self.config.pairs:
             if second_input_ids is not None:
                 raise ValueError("`second_input_ids` needs `config.pairs` = True: it would not be read.")
             states, final = self.encoder(words, real)
-            return BaseModelOutputWithPooling(last_hidden_state=states, pooler_output=final)
+            kept = kept_states((words, states), output_hidden_states)
+            return BaseModelOutputWithPooling(last_hidden_state=states, pooler_output=final, hidden_states=kept)
         if second_input_ids is not None:
             states, first = self.encoder(words, real)
             second_real = _real(self.config, second_input_ids, second_attention_mask, "second_attention_mask")
-            second_states, second = self.encoder(self.embeddings(second_input_ids), second_real)
-            states = torch.cat([states, second_states], dim=1)
+            second_words = self.embeddings(second_input_ids)
+            second_states, second = self.encoder(second_words, second_real)
+            words, states = torch.cat([words, second_words], dim=1), torch.cat([states, second_states], dim=1)
         elif token_type_ids is not None:
             states, first = self.encoder(words, real & (token_type_ids == 0))
             second_states, second = self.encoder(words, real & (token_type_ids == 1))
@@ -213,7 +226,8 @@ class DistilledBiLstmModel(DistilledBiLstmPreTrainedModel):
                 "`config.pairs` to False."
             )
         compared = torch.cat([first, second, first * second, (first - second).abs()], dim=-1)
-        return BaseModelOutputWithPooling(last_hidden_state=states, pooler_output=compared)
+        kept = kept_states((words, states), output_hidden_states)
+        return BaseModelOutputWithPooling(last_hidden_state=states, pooler_output=compared, hidden_states=kept)
 
 
 ENCODER_ARGUMENTS = tuple(inspect.signature(DistilledBiLstmModel.forward).parameters)
@@ -280,7 +294,7 @@ class DistilledBiLstmForSequenceClassification(DistilledBiLstmPreTrainedModel):
         states = self.activation(self.dense(outputs.pooler_output))
         logits = self.classifier(self.dropout(states))
         loss = None if labels is None else problem_type_loss(self.config, logits, labels, num_items_in_batch)
-        return SequenceClassifierOutput(loss=loss, logits=logits)
+        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=outputs.hidden_states)
 
 
 def _real(config: Any, input_ids: torch.Tensor, mask: torch.Tensor | None, name: str) -> torch.Tensor:

@@ -6,6 +6,8 @@ from huggingface_hub.dataclasses import strict
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.utils import logging
 
+from .inner_config_k_adapter import KAdapterEncoderInside, encoder_config_of
+
 logger = logging.get_logger(__name__)
 
 # The version of the code beside a checkpoint; it makes two checkpoints with different code differ in this file too.
@@ -23,7 +25,7 @@ FUSIONS = ("concat", "add")
 
 
 @strict
-class KAdapterConfig(PreTrainedConfig):
+class KAdapterConfig(KAdapterEncoderInside, PreTrainedConfig):
     """Configuration of the K-Adapter family (Wang et al., Findings of ACL 2021, https://arxiv.org/abs/2002.01808).
 
     Args:
@@ -65,7 +67,7 @@ class KAdapterConfig(PreTrainedConfig):
 
     model_type = "k_adapter"
     sub_configs = {"encoder_config": PreTrainedConfig}
-    keys_to_ignore_at_inference = ["hidden_states", "adapter_features"]
+    keys_to_ignore_at_inference = ["hidden_states", "attentions", "stacked_features"]
 
     encoder_config: Any = None
     adapters: list[str] | tuple[str, ...] = ("fac",)
@@ -90,8 +92,6 @@ class KAdapterConfig(PreTrainedConfig):
     hf_ptm_ext_version: str | None = HF_PTM_EXT_VERSION
 
     def __post_init__(self, **kwargs: Any) -> None:
-        from .composite_k_adapter import encoder_config_of  # imports torch, which reading a config's class need not
-
         self.encoder_config = encoder_config_of(
             {"model_type": "roberta"} if self.encoder_config is None else self.encoder_config
         )
@@ -135,32 +135,6 @@ class KAdapterConfig(PreTrainedConfig):
                 f"This checkpoint was written by hf_ptm_ext {written_by} and is read by {HF_PTM_EXT_VERSION}; if "
                 "outputs differ, load it with the code it carries (trust_remote_code=True, package not imported)."
             )
-
-    @property
-    def hidden_size(self) -> int:
-        """Width of the encoder's states, and of what comes out."""
-        return int(self.encoder_config.hidden_size)
-
-    @property
-    def num_hidden_layers(self) -> int:
-        """Number of the encoder's layers."""
-        return int(self.encoder_config.num_hidden_layers)
-
-    @property
-    def vocab_size(self) -> int:
-        """Size of the encoder's vocabulary."""
-        return int(self.encoder_config.vocab_size)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As upstream, the encoder's configuration as a dictionary of its own.
-
-        Returns:
-            The fields.
-        """
-        found = super().to_dict()
-        if hasattr(found.get("encoder_config"), "to_dict"):
-            found["encoder_config"] = found["encoder_config"].to_dict()
-        return found
 
 
 __all__ = ["KAdapterConfig"]

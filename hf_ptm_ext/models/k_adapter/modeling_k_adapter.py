@@ -32,7 +32,7 @@ from transformers.utils import ModelOutput
 from transformers.utils.generic import can_return_tuple
 
 from .adapters_k_adapter import AdapterProjection, KnowledgeAdapter
-from .composite_k_adapter import KAdapterComposite, KAdapterEncoderUser
+from .composite_k_adapter import KAdapterComposite, KAdapterEncoderUser, kept_states, recorded
 from .configuration_k_adapter import AUTO_MAP, HF_PTM_EXT_VERSION, KAdapterConfig
 from .encoder_k_adapter import KAdapterSelfAttention, KAdapterSelfOutput, refuse_unknown_arguments
 from .heads_k_adapter import classification_loss, problem_type_loss, span_extraction_loss
@@ -58,15 +58,29 @@ ADAPTER_SIZES = (
 class KAdapterModelOutput(ModelOutput):
     """Output of `KAdapterModel`.
 
+    `output.adapter_features` are the stacked features one by one, `(batch, seq_len, hidden)` each. It is no field:
+    generic code splits every field by rows.
+
     Args:
         last_hidden_state: encoder and adapters joined, `(batch, seq_len, hidden)`.
-        adapter_features: each adapter's features, `(batch, seq_len, hidden)`, in the order of `config.adapters`.
+        stacked_features: each adapter's features, `(batch, adapters, seq_len, hidden)`, in the order of
+            `config.adapters`.
         hidden_states: the encoder's, if asked for.
+        attentions: the encoder's, if asked for.
     """
 
     last_hidden_state: torch.Tensor | None = None
-    adapter_features: tuple[torch.Tensor, ...] | None = None
+    stacked_features: torch.Tensor | None = None
     hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.adapter_features if key == "adapter_features" else super().__getitem__(key)
+
+    @property
+    def adapter_features(self) -> tuple[torch.Tensor, ...]:
+        """Each adapter's features, `(batch, seq_len, hidden)`."""
+        return self.stacked_features.unbind(1)
 
 
 class KAdapterPreTrainedModel(KAdapterComposite, KAdapterLoading, PreTrainedModel):
@@ -217,7 +231,8 @@ class KAdapterModel(KAdapterPreTrainedModel):
         position_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         encoder_hidden_states: tuple[torch.Tensor, ...] | None = None,
-        output_hidden_states: bool | None = None,
+        output_hidden_states: bool | int | list[int] | None = None,
+        output_attentions: bool | None = None,
         **kwargs: Any,
     ) -> KAdapterModelOutput:
         """Encode, and read the states with every adapter.
@@ -230,7 +245,8 @@ class KAdapterModel(KAdapterPreTrainedModel):
             inputs_embeds: `(batch, seq_len, hidden)` instead of `input_ids`.
             encoder_hidden_states: all hidden states of the encoder, if they are known already: embeddings and each
                 layer's output, `(batch, seq_len, hidden)` each.
-            output_hidden_states: whether the encoder's states are returned.
+            output_hidden_states: whether the encoder's states are returned, or which (default: the configuration's).
+            output_attentions: whether the encoder's attention weights are returned, with eager attention.
             kwargs: `return_dict` as upstream; others are refused.
 
         Returns:
@@ -247,8 +263,10 @@ class KAdapterModel(KAdapterPreTrainedModel):
             text = encoder_hidden_states[0]
         if text is not None:
             attention_mask = read_attention_mask(self.config, attention_mask, text)
+        attentions = None
         if encoder_hidden_states is None:
-            encoder_hidden_states = self.encoder(
+            encoder_hidden_states, attentions = self.encoder(
+                bool(self.asked("output_attentions", output_attentions)),
                 input_ids=input_ids,
                 attention_mask=attention_mask,
                 token_type_ids=token_type_ids,
@@ -257,6 +275,8 @@ class KAdapterModel(KAdapterPreTrainedModel):
             )
         elif input_ids is not None or inputs_embeds is not None:
             raise ValueError("`encoder_hidden_states` stand for the text: leave `input_ids` and `inputs_embeds` out.")
+        elif output_attentions:
+            raise ValueError("`output_attentions` needs the text: `encoder_hidden_states` come without attentions.")
         if len(encoder_hidden_states) != self.config.num_hidden_layers + 1:
             raise ValueError(
                 f"`encoder_hidden_states` must be {self.config.num_hidden_layers + 1}, the embeddings and every "
@@ -265,8 +285,9 @@ class KAdapterModel(KAdapterPreTrainedModel):
         features = tuple(adapter(encoder_hidden_states, attention_mask) for adapter in self.adapters.values())
         return KAdapterModelOutput(
             last_hidden_state=self.join(encoder_hidden_states[-1], features),
-            adapter_features=features,
-            hidden_states=tuple(encoder_hidden_states) if output_hidden_states else None,
+            stacked_features=torch.stack(features, dim=1),
+            hidden_states=kept_states(encoder_hidden_states, self.asked("output_hidden_states", output_hidden_states)),
+            attentions=attentions,
         )
 
     def join(self, encoded: torch.Tensor, features: tuple[torch.Tensor, ...]) -> torch.Tensor:
@@ -320,7 +341,7 @@ def rows_at(states: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     Returns:
         `(batch, hidden)`.
     """
-    return states[torch.arange(len(states), device=states.device), positions]
+    return states[torch.arange(states.shape[0], device=states.device), positions]
 
 
 class KAdapterForRelationClassification(KAdapterPreTrainedModel):
@@ -374,7 +395,7 @@ class KAdapterForRelationClassification(KAdapterPreTrainedModel):
             subject_positions: place of the subject's marker, `(batch,)` (default: the first token that is
                 `config.relation_markers[0]`).
             object_positions: place of the object's marker, `(batch,)`.
-            labels: relations, `(batch,)`, -100 ignored.
+            labels: relations, `(batch,)`, or `(batch, num_labels)` numbers for several at once; -100 ignored.
             num_items_in_batch: labels over all micro-batches of an update.
             kwargs: as in `KAdapterModel`.
 
@@ -396,8 +417,8 @@ class KAdapterForRelationClassification(KAdapterPreTrainedModel):
         ]
         pair = torch.cat([rows_at(output.last_hidden_state, place) for place in places], dim=-1)
         logits = self.classifier(pair)
-        loss = None if labels is None else classification_loss(logits, labels, num_items_in_batch)
-        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=output.hidden_states)
+        loss = None if labels is None else problem_type_loss(self.config, logits, labels, num_items_in_batch)
+        return SequenceClassifierOutput(loss=loss, logits=logits, **recorded(output))
 
 
 def marked_positions(
@@ -528,7 +549,7 @@ class KAdapterForDependencyHeads(KAdapterPreTrainedModel):
         if labels is not None:
             real = labels.masked_fill(~attention_mask, -100) if two_dimensional(attention_mask) else labels
             loss = classification_loss(logits, real, num_items_in_batch)
-        return TokenClassifierOutput(loss=loss, logits=logits, hidden_states=output.hidden_states)
+        return TokenClassifierOutput(loss=loss, logits=logits, **recorded(output))
 
 
 class KAdapterForSequenceClassification(KAdapterPreTrainedModel):
@@ -581,11 +602,11 @@ class KAdapterForSequenceClassification(KAdapterPreTrainedModel):
             entity_positions = (
                 (attention_mask != 0).long().argmax(dim=1)
                 if two_dimensional(attention_mask)
-                else torch.zeros(len(states), dtype=torch.long, device=states.device)
+                else torch.zeros(states.shape[0], dtype=torch.long, device=states.device)
             )
         logits = self.classifier(rows_at(states, entity_positions))
         loss = None if labels is None else problem_type_loss(self.config, logits, labels, num_items_in_batch)
-        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=output.hidden_states)
+        return SequenceClassifierOutput(loss=loss, logits=logits, **recorded(output))
 
 
 class KAdapterForTokenClassification(KAdapterPreTrainedModel):
@@ -634,7 +655,7 @@ class KAdapterForTokenClassification(KAdapterPreTrainedModel):
         )
         logits = self.classifier(self.dropout(output.last_hidden_state))
         loss = None if labels is None else classification_loss(logits, labels, num_items_in_batch)
-        return TokenClassifierOutput(loss=loss, logits=logits, hidden_states=output.hidden_states)
+        return TokenClassifierOutput(loss=loss, logits=logits, **recorded(output))
 
 
 class KAdapterForQuestionAnswering(KAdapterPreTrainedModel):
@@ -687,7 +708,7 @@ class KAdapterForQuestionAnswering(KAdapterPreTrainedModel):
         if start_positions is not None and end_positions is not None:
             loss = span_extraction_loss(start_logits, end_logits, start_positions, end_positions)
         return QuestionAnsweringModelOutput(
-            loss=loss, start_logits=start_logits, end_logits=end_logits, hidden_states=output.hidden_states
+            loss=loss, start_logits=start_logits, end_logits=end_logits, **recorded(output)
         )
 
 

@@ -245,7 +245,7 @@ def shift_right(ids: torch.Tensor, real: torch.Tensor, start: int, pad: int) -> 
     count = real.long().cumsum(dim=1)
     begun, ended = count > 0, count == count[:, -1:]
     inside = begun & ~(ended & ~real)
-    previous = torch.cat([ids.new_full((len(ids), 1), start), ids[:, :-1]], dim=1)
+    previous = torch.cat([ids.new_full((ids.shape[0], 1), start), ids[:, :-1]], dim=1)
     first = real & (count == 1)
     shifted = previous.masked_fill(first, start).masked_fill(~inside, pad)
     return shifted.masked_fill(shifted == -100, pad)

@@ -120,5 +120,5 @@ def finished_mask(config: Any, states: torch.Tensor, mask: Any) -> Any:
     mask = mask.to(dtype).clamp(min=lowest)
     mask = mask.masked_fill(mask.amax(dim=-1, keepdim=True) == lowest, 0.0)
     if config._attn_implementation == "flex_attention":  # its kernel looks entries up: no dimension is one for all
-        return mask.expand(len(states), 1, states.shape[1], -1)
+        return mask.expand(states.shape[0], 1, states.shape[1], -1)
     return mask

@@ -751,7 +751,7 @@ class MassForSequenceClassification(MassPreTrainedModel):
         if real is not None:
             columns = torch.arange(1, states.shape[1] + 1, device=states.device)
             last = (real.long() * columns).argmax(dim=1)
-        logits = self.classification_head(states[torch.arange(len(states), device=states.device), last])
+        logits = self.classification_head(states[torch.arange(states.shape[0], device=states.device), last])
         loss = None if labels is None else problem_type_loss(self.config, logits, labels, num_items_in_batch)
         return Seq2SeqSequenceClassifierOutput(
             loss=loss,

@@ -161,7 +161,7 @@ def pseudo_tokens(
                 f"`pseudo_lengths` must be 0 where `lm_mode` is not 3 (seq2seq), got {pseudo_lengths.tolist()} for "
                 f"the modes {lm_mode.tolist()}."
             )
-        got, asked = is_pseudo.sum(dim=1), pseudo_lengths.reshape(len(pseudo_lengths), -1).sum(dim=1)
+        got, asked = is_pseudo.sum(dim=1), pseudo_lengths.reshape(pseudo_lengths.shape[0], -1).sum(dim=1)
         if bool((got != asked).any()):
             raise ValueError(
                 "`pseudo_lengths` must be m in sequences of `source_lengths` + 2 m tokens, got "
@@ -353,7 +353,7 @@ def unilm_attention_mask(
     pseudo = None
     if pseudo_lengths is not None:
         pseudo = pseudo_tokens(index, ids, lm_mode, source_lengths, pseudo_lengths)
-    batch = torch.arange(len(lengths), device=lengths.device)[:, None, None]
+    batch = torch.arange(lengths.shape[0], device=lengths.device)[:, None, None]
     q, kv = torch.arange(seq_len, device=lengths.device)[:, None], torch.arange(seq_len, device=lengths.device)
     return visible_function(ids, modes, is_source, pseudo)(batch, None, q[None], kv[None, None])[:, None]
 

@@ -2,11 +2,12 @@
 """Models that stand on an encoder of another kind: its configuration inside theirs, its weights under `encoder.`."""
 
 import inspect
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModel
+from transformers import AutoModel
 from transformers.configuration_utils import PreTrainedConfig
 
 from .mask_contract_weighted_layers import finished_mask, read_attention_mask, two_dimensional
@@ -15,46 +16,12 @@ from .mask_contract_weighted_layers import finished_mask, read_attention_mask, t
 TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds")
 
 
-def encoder_config_of(value: Any) -> PreTrainedConfig:
-    """The configuration of the encoder inside, from what a config.json or a caller has.
-
-    Args:
-        value: a configuration, or its dictionary with a `model_type`.
-
-    Returns:
-        The configuration.
-
-    Raises:
-        ValueError: there is none, or its kind is unknown here.
-
-    Example:
-        >>> encoder_config_of({"model_type": "bert", "hidden_size": 32}).hidden_size
-        32
-    """
-    if isinstance(value, PreTrainedConfig):
-        return value
-    if not isinstance(value, dict) or "model_type" not in value:
-        raise ValueError(
-            "`encoder_config` must be the configuration of an encoder or its dictionary with a `model_type`, got "
-            f"{value!r}. `from_encoder` takes it from a checkpoint."
-        )
-    fields = dict(value)
-    model_type = fields.pop("model_type")
-    try:
-        return AutoConfig.for_model(model_type, **fields)
-    except ValueError as error:
-        raise ValueError(
-            f"`encoder_config` is a {model_type}, which transformers does not know. If it is a family of hf_ptm_ext, "
-            "`pip install hf-ptm-ext` and `import hf_ptm_ext` first."
-        ) from error
-
-
 class WeightedLayersEncoderUser(nn.Module):
     """Holds the encoder, frozen or trained.
 
     A frozen encoder runs in evaluation mode and without a gradient graph, whatever the whole model's mode is: its
-    features are the same in every epoch. It has a graph if something in it is trained all the same, such as PEFT's
-    adapters.
+    features are the same in every epoch. It has a graph if something in it or before it is trained all the same, such
+    as PEFT's adapters and soft prompts.
 
     Args:
         config: has `encoder_config` and `freeze_encoder`.
@@ -86,14 +53,17 @@ class WeightedLayersEncoderUser(nn.Module):
             self.model.eval()
         return self
 
-    def forward(self, **inputs: Any) -> tuple[torch.Tensor, ...]:
-        """Hidden states of every layer.
+    def forward(self, output_attentions: bool | None = None, **inputs: Any) -> tuple[Any, ...]:
+        """Hidden states of every layer, and attention weights if asked for.
 
         Args:
+            output_attentions: whether the weights are wanted.
             inputs: those of `TEXT_INPUTS` that are given; what the encoder does not take is left out.
 
         Returns:
-            The embeddings and each layer's output, `(batch, seq_len, hidden)` each.
+            The embeddings and each layer's output, `(batch, seq_len, hidden)` each. With `output_attentions` (also
+            False) this tuple and the weights, `(batch, heads, seq_len, seq_len)` each, as the encoder gives them (none
+            but with eager attention), or `None`.
 
         Raises:
             ValueError: not exactly one of `input_ids` and `inputs_embeds` is given.
@@ -103,10 +73,17 @@ class WeightedLayersEncoderUser(nn.Module):
         given = {name: value for name, value in inputs.items() if value is not None and name in self.takes}
         if "attention_mask" in given:
             given["attention_mask"] = self._mask_for_encoder(**inputs)
-        trained = not self.frozen or any(value.requires_grad for value in self.model.parameters())
+        if output_attentions:
+            given["output_attentions"] = True
+        # Adapters inside, or soft prompts in front of the text.
+        tensors = (*self.model.parameters(), *filter(torch.is_tensor, given.values()))
+        trained = not self.frozen or any(value.requires_grad for value in tensors)
         with torch.set_grad_enabled(torch.is_grad_enabled() and trained):
             output = self.model(**given, output_hidden_states=True, return_dict=True)
-        return tuple(output.hidden_states)
+        states = tuple(output.hidden_states)
+        if output_attentions is None:
+            return states
+        return states, output.get("attentions") if output_attentions else None
 
     def _mask_for_encoder(self, attention_mask: Any, **inputs: Any) -> Any:
         """A mask as encoders of upstream take it: of tokens, in integers; or in the form of its attention."""
@@ -116,6 +93,35 @@ class WeightedLayersEncoderUser(nn.Module):
         if two_dimensional(mask):
             return mask.long()
         return finished_mask(config, torch.empty(text.shape[:2], dtype=self.model.dtype, device="meta"), mask)
+
+
+def kept_states(states: Sequence[torch.Tensor], wanted: bool | int | Iterable[int] | None) -> Any:
+    """The hidden states that `output_hidden_states` asks for, as upstream's models read it.
+
+    Args:
+        states: all of them.
+        wanted: all or none, or numbers of some, negative ones from the end.
+
+    Returns:
+        A tuple as long as `states`, `None` in the places of the others; `None` if none is asked for.
+    """
+    if wanted is True or not wanted:
+        return tuple(states) if wanted else None
+    numbers, count = [wanted] if isinstance(wanted, int) else wanted, len(states)
+    chosen = {number % count for number in numbers if -count <= number < count}
+    return tuple(state if number in chosen else None for number, state in enumerate(states))
+
+
+def recorded(output: Any) -> dict[str, Any]:
+    """What a head hands on of its encoder's output.
+
+    Args:
+        output: the base model's.
+
+    Returns:
+        `hidden_states` and `attentions`.
+    """
+    return {"hidden_states": output.hidden_states, "attentions": output.attentions}
 
 
 class WeightedLayersComposite:
@@ -139,6 +145,18 @@ class WeightedLayersComposite:
         found = super().from_pretrained(*args, **kwargs)
         (found[0] if isinstance(found, tuple) else found).base_model.freeze()
         return found
+
+    def asked(self: Any, name: str, given: Any) -> Any:
+        """An output that a caller asks for or, if it does not say, the configuration.
+
+        Args:
+            name: `output_hidden_states` or `output_attentions`.
+            given: the argument.
+
+        Returns:
+            The answer.
+        """
+        return getattr(self.config, name, None) if given is None else given
 
     @classmethod
     def from_encoder(cls: Any, encoder: str, *, encoder_kwargs: dict[str, Any] | None = None, **fields: Any) -> Any:

@@ -6,6 +6,8 @@ from huggingface_hub.dataclasses import strict
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.utils import logging
 
+from .inner_config_weighted_layers import WeightedLayersEncoderInside, encoder_config_of
+
 logger = logging.get_logger(__name__)
 
 # The version of the code beside a checkpoint; it makes two checkpoints with different code differ in this file too.
@@ -23,7 +25,7 @@ POOLINGS = ("first", "mean")
 
 
 @strict
-class WeightedLayersConfig(PreTrainedConfig):
+class WeightedLayersConfig(WeightedLayersEncoderInside, PreTrainedConfig):
     """Configuration of weighted layers (ELMo's scalar mix, Peters et al., NAACL 2018, section 3.2, on any encoder).
 
     Args:
@@ -50,7 +52,7 @@ class WeightedLayersConfig(PreTrainedConfig):
 
     model_type = "weighted_layers"
     sub_configs = {"encoder_config": PreTrainedConfig}
-    keys_to_ignore_at_inference = ["hidden_states", "pooler_output"]
+    keys_to_ignore_at_inference = ["hidden_states", "attentions", "pooler_output"]
 
     encoder_config: Any = None
     mixed_layers: list[int] | None = None
@@ -69,8 +71,6 @@ class WeightedLayersConfig(PreTrainedConfig):
                 f"`layers` is no field, got {kwargs['layers']!r}: name the hidden states in `mixed_layers`, and "
                 "leave it out for all of them."
             )
-        from .composite_weighted_layers import encoder_config_of  # imports torch, which reading a class need not
-
         self.encoder_config = encoder_config_of(
             {"model_type": "bert"} if self.encoder_config is None else self.encoder_config
         )
@@ -97,32 +97,6 @@ class WeightedLayersConfig(PreTrainedConfig):
                 f"This checkpoint was written by hf_ptm_ext {written_by} and is read by {HF_PTM_EXT_VERSION}; if "
                 "outputs differ, load it with the code it carries (trust_remote_code=True, package not imported)."
             )
-
-    @property
-    def hidden_size(self) -> int:
-        """Width of the encoder's states, and of what comes out."""
-        return int(self.encoder_config.hidden_size)
-
-    @property
-    def num_hidden_layers(self) -> int:
-        """Number of the encoder's layers."""
-        return int(self.encoder_config.num_hidden_layers)
-
-    @property
-    def vocab_size(self) -> int:
-        """Size of the encoder's vocabulary."""
-        return int(self.encoder_config.vocab_size)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As upstream, the encoder's configuration as a dictionary of its own.
-
-        Returns:
-            The fields.
-        """
-        found = super().to_dict()
-        if hasattr(found.get("encoder_config"), "to_dict"):
-            found["encoder_config"] = found["encoder_config"].to_dict()
-        return found
 
 
 __all__ = ["WeightedLayersConfig"]

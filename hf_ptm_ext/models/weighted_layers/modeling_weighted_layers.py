@@ -18,15 +18,18 @@ from transformers.modeling_outputs import (
     TokenClassifierOutput,
 )
 from transformers.modeling_utils import PreTrainedModel
+from transformers.utils import logging
 from transformers.utils.generic import can_return_tuple
 
 from .block_weighted_layers import refuse_unknown_arguments
-from .composite_weighted_layers import WeightedLayersComposite, WeightedLayersEncoderUser
+from .composite_weighted_layers import WeightedLayersComposite, WeightedLayersEncoderUser, kept_states, recorded
 from .configuration_weighted_layers import AUTO_MAP, HF_PTM_EXT_VERSION, WeightedLayersConfig
 from .heads_weighted_layers import classification_loss, problem_type_loss, span_extraction_loss
 from .loading_weighted_layers import WeightedLayersLoading
 from .mask_contract_weighted_layers import read_attention_mask, two_dimensional
 from .mix_weighted_layers import ScalarMix
+
+logger = logging.get_logger(__name__)
 
 
 class WeightedLayersPreTrainedModel(WeightedLayersComposite, WeightedLayersLoading, PreTrainedModel):
@@ -60,17 +63,25 @@ class WeightedLayersPreTrainedModel(WeightedLayersComposite, WeightedLayersLoadi
         shares = mix.weight.detach().float().softmax(0).tolist()
         return dict(zip(self.config.mixed_layers, shares, strict=True))
 
-    def regularized(self, loss: torch.Tensor) -> torch.Tensor:
+    def regularized(self, loss: torch.Tensor | None) -> torch.Tensor | None:
         """A loss with the mixture's own term, `mix_l2_weight * ||w||^2`.
 
         Args:
-            loss: the task's.
+            loss: the task's, `None` without targets.
 
         Returns:
             The sum.
         """
         if not self.config.mix_l2_weight:
             return loss
+        if loss is None:
+            if self.training and not torch.compiler.is_compiling():
+                logger.warning_once(
+                    f"`mix_l2_weight` is {self.config.mix_l2_weight}: its term is in the loss that the model makes of "
+                    "targets. If the Trainer took the labels out (`label_smoothing_factor`, `compute_loss_func`), "
+                    "its own loss lacks the term: return `model.regularized(loss)` in a `compute_loss_func`."
+                )
+            return None
         return loss + self.config.mix_l2_weight * self.base_model.mix.weight.float().square().sum()
 
 
@@ -116,7 +127,8 @@ class WeightedLayersModel(WeightedLayersPreTrainedModel):
         token_type_ids: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
-        output_hidden_states: bool | None = None,
+        output_hidden_states: bool | int | list[int] | None = None,
+        output_attentions: bool | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
         """Encode and mix.
@@ -127,7 +139,8 @@ class WeightedLayersModel(WeightedLayersPreTrainedModel):
             token_type_ids: `(batch, seq_len)`; left out for encoders that have none.
             position_ids: `(batch, seq_len)`.
             inputs_embeds: `(batch, seq_len, hidden)` instead of `input_ids`.
-            output_hidden_states: whether the encoder's states are returned.
+            output_hidden_states: whether the encoder's states are returned, or which (default: the configuration's).
+            output_attentions: whether the encoder's attention weights are returned, with eager attention.
             kwargs: `return_dict` as upstream; others are refused.
 
         Returns:
@@ -143,7 +156,8 @@ class WeightedLayersModel(WeightedLayersPreTrainedModel):
         text = inputs_embeds if input_ids is None else input_ids
         if text is not None:
             attention_mask = read_attention_mask(self.config, attention_mask, text)
-        states = self.encoder(
+        states, attentions = self.encoder(
+            bool(self.asked("output_attentions", output_attentions)),
             input_ids=input_ids,
             attention_mask=attention_mask,
             token_type_ids=token_type_ids,
@@ -156,7 +170,8 @@ class WeightedLayersModel(WeightedLayersPreTrainedModel):
         return BaseModelOutputWithPooling(
             last_hidden_state=mixed,
             pooler_output=pooled(mixed, tokens, self.config.pooling),
-            hidden_states=tuple(states) if output_hidden_states else None,
+            hidden_states=kept_states(states, self.asked("output_hidden_states", output_hidden_states)),
+            attentions=attentions,
         )
 
 
@@ -177,7 +192,7 @@ def pooled(states: torch.Tensor, attention_mask: torch.Tensor | None, pooling: s
     real = torch.ones_like(states[..., 0]) if attention_mask is None else attention_mask.to(states.dtype)
     if pooling == "mean":
         return torch.einsum("bsh,bs->bh", states, real) / real.sum(1, keepdim=True).clamp(min=1)
-    return states[torch.arange(len(states), device=states.device), real.argmax(1)]
+    return states[torch.arange(states.shape[0], device=states.device), real.argmax(1)]
 
 
 class WeightedLayersForSequenceClassification(WeightedLayersPreTrainedModel):
@@ -225,10 +240,8 @@ class WeightedLayersForSequenceClassification(WeightedLayersPreTrainedModel):
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
         )
         logits = self.classifier(self.dropout(output.pooler_output))
-        loss = None
-        if labels is not None:
-            loss = self.regularized(problem_type_loss(self.config, logits, labels, num_items_in_batch))
-        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=output.hidden_states)
+        loss = None if labels is None else problem_type_loss(self.config, logits, labels, num_items_in_batch)
+        return SequenceClassifierOutput(loss=self.regularized(loss), logits=logits, **recorded(output))
 
 
 class WeightedLayersForTokenClassification(WeightedLayersPreTrainedModel):
@@ -276,10 +289,8 @@ class WeightedLayersForTokenClassification(WeightedLayersPreTrainedModel):
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
         )
         logits = self.classifier(self.dropout(output.last_hidden_state))
-        loss = None
-        if labels is not None:
-            loss = self.regularized(classification_loss(logits, labels, num_items_in_batch))
-        return TokenClassifierOutput(loss=loss, logits=logits, hidden_states=output.hidden_states)
+        loss = None if labels is None else classification_loss(logits, labels, num_items_in_batch)
+        return TokenClassifierOutput(loss=self.regularized(loss), logits=logits, **recorded(output))
 
 
 class WeightedLayersForQuestionAnswering(WeightedLayersPreTrainedModel):
@@ -329,9 +340,9 @@ class WeightedLayersForQuestionAnswering(WeightedLayersPreTrainedModel):
         start_logits, end_logits = self.qa_outputs(output.last_hidden_state).unbind(-1)
         loss = None
         if start_positions is not None and end_positions is not None:
-            loss = self.regularized(span_extraction_loss(start_logits, end_logits, start_positions, end_positions))
+            loss = span_extraction_loss(start_logits, end_logits, start_positions, end_positions)
         return QuestionAnsweringModelOutput(
-            loss=loss, start_logits=start_logits, end_logits=end_logits, hidden_states=output.hidden_states
+            loss=self.regularized(loss), start_logits=start_logits, end_logits=end_logits, **recorded(output)
         )
 
 
