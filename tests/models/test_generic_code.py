@@ -12,7 +12,6 @@ from hf_ptm_ext import (
     DistilledBiLstmForSequenceClassification,
     DistilledBiLstmModel,
     KAdapterConfig,
-    KAdapterForDependencyHeads,
     KAdapterForRelationClassification,
     KAdapterForSequenceClassification,
     KAdapterModel,
@@ -20,7 +19,6 @@ from hf_ptm_ext import (
     MassForSequenceClassification,
     WeightedLayersConfig,
     WeightedLayersForSequenceClassification,
-    WeightedLayersModel,
 )
 from hf_ptm_ext.data import train_wordpiece
 
@@ -153,11 +151,9 @@ def test_the_mixtures_own_term_is_not_lost_in_silence(warnings_of_transformers):
     "model",
     [
         lambda: KAdapterForRelationClassification(k_adapter()),
-        lambda: KAdapterForDependencyHeads(k_adapter()),
         lambda: KAdapterForSequenceClassification(k_adapter()),
         lambda: WeightedLayersForSequenceClassification(weighted(pooling="first")),
         lambda: WeightedLayersForSequenceClassification(weighted(pooling="mean")),
-        lambda: WeightedLayersModel(weighted()),
         lambda: MassForSequenceClassification(
             MassConfig(
                 vocab_size=60,
