@@ -31,7 +31,7 @@ class BadRows:
 
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from hf_ptm_ext.data import read_labelled_texts
+    >>> from hf_ptm_ext.data import BadRows, read_labelled_texts
     >>> file = Path(tempfile.mkdtemp()) / "rows.tsv"
     >>> _ = file.write_text("text\\tlabel\\nfine\\tgood\\n\\tgood\\n", encoding="utf-8")
     >>> with BadRows("skip") as bad:
