@@ -1,6 +1,5 @@
 """What `hf-ptm-ext pretrain` can be told: dataclasses, a recipe file, and flags that override it."""
 
-import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -269,8 +268,6 @@ def check_corpus_weights(data: DataArguments) -> None:
             f"`corpus_weights` needs one weight for each of several entries of `train_file`, got {len(weights)} "
             f"weights and {len(files)} entries."
         )
-    if not all(0 < weight < math.inf for weight in weights):
-        raise ValueError(f"`corpus_weights` must be positive numbers, got {weights}. Leave a corpus out to drop it.")
     if data.target_train_file and len(data.target_train_file) != len(files):
         raise ValueError(
             f"`target_train_file` must name a file for each of the {len(files)} of `train_file` under "

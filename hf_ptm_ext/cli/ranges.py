@@ -57,6 +57,7 @@ RANGES = {
     "max_test_rows": _SIZE,
     "max_entities": _SIZE,
     "validation_fraction": "[0, 1)",
+    "corpus_weights": _POSITIVE,
     "shuffle_buffer_size": _SIZE,
     "vocab_size": _SIZE,
     # objectives
