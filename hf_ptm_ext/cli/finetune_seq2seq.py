@@ -34,8 +34,9 @@ from .seq2seq_arguments import (
 )
 from .seq2seq_data import Split, describe_data, read_split, tokenize, trained_tokenizer
 from .seq2seq_decoding import build_decoding, stock_options, word_ids
+from .seq2seq_languages import set_languages, set_target_language
 from .seq2seq_metrics import GenerationMetrics, mean_target_length
-from .seq2seq_models import UNILM, build_collators, build_model
+from .seq2seq_models import UNILM, build_collators, build_model, check_positions
 from .signature import signature_of
 from .tables import text_table
 
@@ -68,7 +69,7 @@ def finetune(
     objective_args: Seq2SeqObjectiveArguments,
     decoding_args: DecodingArguments,
     training_args: FineTuningArguments,
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """Train, generate for validation and test data, score, save a folder that loads anywhere, with card and texts.
 
     Args:
@@ -80,7 +81,7 @@ def finetune(
 
     Returns:
         All metrics: `eval_*` of the validation data, `test_*` of the test data, `baseline_eval_*` and
-        `baseline_test_*` of copying the first source tokens.
+        `baseline_test_*` of copying the first source tokens; the metric's signature, and letters it drops.
     """
     check_card_fields(data_args.language or "und", model_args.license or "unknown", pipeline_tag=data_args.task)
     check_names(model_args)
@@ -89,14 +90,18 @@ def finetune(
     signature = signature_of(model_args, data_args, objective_args, decoding_args, training_args)
     set_seed(training_args.seed)
 
+    check_positions(model_args, data_args)
     with BadRows(data_args.on_bad_rows) as bad:
         read = {name: read_split(data_args, name) for name in ("train", *EVALUATED)}
     examples = {name: found for name, found in read.items() if found is not None}
     common = {prefix: rows_in_training(examples, name) for name, prefix in EVALUATED.items() if name in examples}
     tokenizer = choose_tokenizer(model_args, data_args, examples["train"])
-    metrics = generation_metrics(decoding_args, tokenizer)
+    set_languages(tokenizer, data_args)
+    texts_of = [text for found in examples.values() for example in found for text in example.targets]
+    metrics = generation_metrics(decoding_args, tokenizer, texts_of)
     splits = {name: tokenize(data_args, found, tokenizer, name) for name, found in examples.items()}
     model = build_model(model_args, data_args, tokenizer)
+    set_target_language(model, tokenizer)
     if model.config.model_type == UNILM:
         tokenizer = unilm_tokenizer(tokenizer)  # saved with the model, so that it pads for generation there too
     loss_function = smooth_once(model, training_args)
@@ -134,6 +139,8 @@ def finetune(
             texts[name] = metrics.decode_padded(output.predictions)
             scores = metrics.scores(metrics.copied_beginnings(splits[name], length))
             results |= {f"baseline_{prefix}_{score}": value for score, value in scores.items()}
+    if texts:
+        results |= {"metric_signature": metrics.signature, "metric_lost_letters": metrics.lost_letters}
     finish(trainer, model_args, data_args, objective_args, decoding_args, splits, results, texts)
     if trainer.is_world_process_zero():
         print_results(Path(training_args.output_dir), results, length)
@@ -163,10 +170,10 @@ def choose_tokenizer(model_args: Seq2SeqModelArguments, data_args: Seq2SeqDataAr
     return load_tokenizer(model_args)
 
 
-def generation_metrics(decoding_args: DecodingArguments, tokenizer: Any) -> GenerationMetrics:
+def generation_metrics(decoding_args: DecodingArguments, tokenizer: Any, texts: list[str]) -> GenerationMetrics:
     """The metrics; a missing library is a mistake of the installation, with a message of its own."""
     try:
-        return GenerationMetrics(decoding_args, tokenizer)
+        return GenerationMetrics(decoding_args, tokenizer, texts)
     except ImportError as error:
         raise ValueError(f"`metric` = {decoding_args.metric}: {error}") from error
 
@@ -204,7 +211,7 @@ def finish(
     objective_args: Seq2SeqObjectiveArguments,
     decoding_args: DecodingArguments,
     splits: dict[str, Split],
-    results: dict[str, float],
+    results: dict[str, Any],
     texts: dict[str, list[str]],
 ) -> None:
     """Save model, tokenizer, texts, metrics and card into the output folder."""
@@ -259,7 +266,7 @@ def write_card(
     objective_args: Seq2SeqObjectiveArguments,
     decoding_args: DecodingArguments,
     splits: dict[str, Split],
-    results: dict[str, float],
+    results: dict[str, Any],
 ) -> None:
     """Write the model card of the run."""
     args, config = trainer.args, trainer.model.config
@@ -284,6 +291,10 @@ def write_card(
         training |= {"mask_prob": objective_args.mlm_probability, "max_pred": objective_args.max_predictions}
     shown = ("search", "num_beams", "length_penalty", "no_repeat_ngram_size", "min_new_tokens", "max_new_tokens")
     training |= {f"decoding: {name}": value for name in shown if (value := getattr(decoding_args, name))}
+    if "metric_signature" in results:
+        training["metric"] = results["metric_signature"]
+    if data_args.source_lang is not None:
+        training["languages"] = f"{data_args.source_lang} to {data_args.target_lang}"
     write_model_card(
         folder,
         family=config.model_type,
@@ -303,7 +314,7 @@ def write_card(
     )
 
 
-def card_scores(results: dict[str, float], prefixes: tuple[str, ...]) -> dict[str, float]:
+def card_scores(results: dict[str, Any], prefixes: tuple[str, ...]) -> dict[str, float]:
     """Metrics of texts, named by split."""
     found = {}
     for prefix in prefixes:
@@ -315,7 +326,7 @@ def card_scores(results: dict[str, float], prefixes: tuple[str, ...]) -> dict[st
     return found
 
 
-def print_results(output: Path, results: dict[str, float], length: int) -> None:
+def print_results(output: Path, results: dict[str, Any], length: int) -> None:
     """Print the scores beside those of the baseline."""
     rows = [
         (name, f"{value:.4f}", f"{results[f'baseline_{name}']:.4f}")

@@ -81,6 +81,10 @@ class Seq2SeqDataArguments:
     language: str | None = field(
         default=None, metadata={"help": "Language of the text, for the model card: en, zh... (default: undetermined)."}
     )
+    source_lang: str | None = field(
+        default=None, metadata={"help": "Code of the sources' language, for multilingual tokenizers (mBART, NLLB...)."}
+    )
+    target_lang: str | None = field(default=None, metadata={"help": "Code of the targets' language, likewise."})
     data_license: str | None = field(default=None, metadata={"help": "Licence of the data, for the model card."})
     task: str = field(
         default="text-generation",
@@ -134,7 +138,10 @@ class DecodingArguments:
     metric: str = field(default="rouge", metadata={"help": "rouge or sacrebleu."})
     metric_tokenizer: str | None = field(
         default=None,
-        metadata={"help": "rouge: word (default) or character (Chinese); sacrebleu: 13a (default), zh, char..."},
+        metadata={
+            "help": "rouge: word (ASCII) or character (any script); sacrebleu: 13a, zh, char... Default: what the "
+            "references' script asks for."
+        },
     )
     use_stemmer: bool = field(default=False, metadata={"help": "rouge: strip English endings."})
     lowercase_metric: bool = field(default=False, metadata={"help": "sacrebleu: compare without case."})

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..data.unspaced_scripts import is_unspaced
-from ..metrics import Rouge, SacreBleu
+from ..metrics import Rouge, SacreBleu, rouge, sacre_bleu
 from .seq2seq_arguments import DecodingArguments
 from .seq2seq_data import Split
 
@@ -20,26 +20,35 @@ class GenerationMetrics:
     Args:
         decoding: has the metric and its options.
         tokenizer: decodes.
+        texts: of the references: where no tokenizer of the metric is named, it follows their script.
 
     Raises:
         ImportError: the metric's library is missing.
     """
 
-    def __init__(self, decoding: DecodingArguments, tokenizer: Any):
+    def __init__(self, decoding: DecodingArguments, tokenizer: Any, texts: Sequence[str] = ()):
         self.tokenizer = tokenizer
         self.references: list[list[str]] = []
         self.metric: Any
+        named = decoding.metric_tokenizer
         if decoding.metric == "rouge":
-            self.metric = Rouge()
-            self.options = {"tokenizer": decoding.metric_tokenizer or "word", "use_stemmer": decoding.use_stemmer}
+            self.metric, fitting = Rouge(), "word" if decoding.use_stemmer else rouge.tokenizer_for(texts)
+            self.options = {"tokenizer": named or fitting, "use_stemmer": decoding.use_stemmer}
         else:
-            self.metric = SacreBleu()
-            self.options = {
-                "tokenize": decoding.metric_tokenizer or "13a",
-                "lowercase": decoding.lowercase_metric,
-            }
+            self.metric, fitting = SacreBleu(), sacre_bleu.tokenizer_for(texts)
+            self.options = {"tokenize": named or fitting, "lowercase": decoding.lowercase_metric}
         # A wrong option shows now, not after the training.
-        self.metric.compute(predictions=["a"], references=["a"], **self.options)
+        result = self.metric.compute(predictions=["a"], references=["a"], **self.options)
+        self.signature = result.get("signature") or rouge.signature(named or fitting, decoding.use_stemmer)
+        self.lost_letters = 0
+        if (named or fitting) == "word":
+            self.lost_letters = rouge.lost_letters(texts)[0]
+            rouge.check_seen_by_words(texts)
+        elif named == "13a" != fitting:
+            raise ValueError(
+                f"`metric_tokenizer` = 13a takes the references' sentences for words, their script having no spaces. "
+                f"Leave it out (it is {fitting} then), or name another."
+            )
 
     def __call__(self, evaluation: Any) -> dict[str, float]:
         """Score a Trainer's predictions of the split whose `references` are set."""

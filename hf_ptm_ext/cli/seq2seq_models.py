@@ -38,6 +38,33 @@ def build_model(model: Seq2SeqModelArguments, data: Seq2SeqDataArguments, tokeni
     return built
 
 
+def check_positions(model: Seq2SeqModelArguments, data: Seq2SeqDataArguments) -> None:
+    """`check_lengths` before anything is read, where a config says how many positions there are.
+
+    Args:
+        model: which model.
+        data: has the lengths.
+    """
+    name = model.model_name_or_path or model.config_name
+    if name is None:
+        return
+    source: dict[str, Any] = {"revision": model.model_revision}
+    cls: Any = AutoConfig
+    try:
+        if "model_type" not in PreTrainedConfig.get_config_dict(name, **source)[0]:  # the original's file
+            cls = family_class(Seq2SeqModelArguments(family=UNILM), "AutoModelForSeq2SeqLM").config_class
+        else:
+            source["trust_remote_code"] = model.trust_remote_code
+        config = cls.from_pretrained(name, **source)
+    except OSError:  # there is none, which loading says; mistakes in the data come first
+        return
+    overrides = parse_overrides(model.config_overrides, config.to_dict(), type(config).__name__)
+    for field, value in overrides.items():
+        setattr(config, field, value)
+    check_architecture(config)
+    check_lengths(config, data)
+
+
 def check_architecture(config: Any) -> None:
     """Refuse what is neither UniLM nor an encoder-decoder."""
     if not config.is_encoder_decoder and config.model_type != UNILM:
@@ -148,6 +175,22 @@ def check_lengths(config: Any, data: Seq2SeqDataArguments) -> None:
             )
 
 
+class DecoderInputCollator(DataCollatorForSeq2Seq):
+    """Upstream's, also for models that make the decoder's input in `forward` alone (M2M100, NLLB).
+
+    The Trainer takes the labels out of the batch for a smoothed loss, and these would be fed nothing then.
+    """
+
+    def __call__(self, features: Any, return_tensors: str | None = None) -> Any:
+        batch = super().__call__(features, return_tensors)
+        if "decoder_input_ids" not in batch:
+            config = self.model.config
+            fed = batch["labels"].roll(1, dims=1)
+            fed[:, 0] = config.decoder_start_token_id
+            batch["decoder_input_ids"] = fed.masked_fill(fed == -100, config.pad_token_id)
+        return batch
+
+
 def build_collators(
     data: Seq2SeqDataArguments, objective: Seq2SeqObjectiveArguments, tokenizer: Any, model: Any, seed: int
 ) -> tuple[Any, Any]:
@@ -167,7 +210,7 @@ def build_collators(
         ValueError: the tokenizer lacks [MASK], [CLS] or [SEP], for UniLM.
     """
     if model.config.is_encoder_decoder:
-        collator = DataCollatorForSeq2Seq(tokenizer, model=model)
+        collator = DecoderInputCollator(tokenizer, model=model)
         return collator, collator
     options: dict[str, Any] = {
         "mlm_probability": objective.mlm_probability,

@@ -358,6 +358,16 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
         raise ValueError(f"`{name}` must be one of {choices}, got {value!r}. Choose one of these.")
 
 
+def check_end_token(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Refuse a tokenizer whose end token is its padding token: the end of a text would never be learnt."""
+    pad = tokenizer.pad_token_id
+    if pad is not None and pad in (tokenizer.eos_token_id, tokenizer.sep_token_id):
+        raise ValueError(
+            f"`tokenizer` must have a padding token that is not its end token, got {pad} for both: the end of a text "
+            "would never be learnt. Set `tokenizer.pad_token` to another."
+        )
+
+
 def check_positive(name: str, value: int | None) -> None:
     """Raise unless an optional count is None or a positive integer.
 

@@ -35,7 +35,7 @@ from ..masking import (
     sample_fragments,
     sample_pieces,
 )
-from .base import check_choice, check_positive
+from .base import check_choice, check_end_token, check_positive
 from .batching import place_column
 from .denoising import DenoisingCollator, FlatRows, end_token_id, mask_token_id, random_tokens_from
 
@@ -191,6 +191,7 @@ class DataCollatorForMassPreTraining(DenoisingCollator):
 
     def _read_vocabulary(self) -> None:
         super()._read_vocabulary()
+        check_end_token(self.tokenizer)
         self._mask_id = mask_token_id(self.tokenizer)
         self._random_tokens = random_tokens_from(self.tokenizer, self._tables, self.first_random_id)
         self._end_id = end_token_id(self.tokenizer) if self.prepend_end_token else None

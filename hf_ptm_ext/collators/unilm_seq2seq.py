@@ -31,7 +31,7 @@ from ..masking import (
     ngram_size_probabilities,
     sample_ngrams,
 )
-from .base import MaskingCollator, TokenLayout, check_choice, check_positive
+from .base import MaskingCollator, TokenLayout, check_choice, check_end_token, check_positive
 from .pairs import source_and_target
 from .unilm import SEQ2SEQ
 
@@ -162,6 +162,7 @@ class DataCollatorForUniLMSeq2Seq(MaskingCollator):
                     f"`tokenizer` must have a `{name}` for [CLS] source [SEP] target [SEP], got "
                     f"{type(self.tokenizer).__name__} without one. Set `tokenizer.{name}`."
                 )
+        check_end_token(self.tokenizer)
         self._sizes = ngram_size_probabilities(self.ngram_probability, self.max_ngram_size)
         check_positive("max_predictions", self.max_predictions)
         check_truncation(self.max_len - 3, self.max_len_a, self.max_len_b, self.trunc_seg)

@@ -1,18 +1,24 @@
-"""ROUGE (Lin 2004) through Google's `rouge_score`, offline and also for text without spaces.
+"""ROUGE (Lin 2004) through Google's `rouge_score`, offline and for text of every script.
 
-`rouge_score` keeps ASCII letters and digits only, so Chinese text has no tokens at all and scores 0. Which tokens are
-counted is therefore named: `tokenizer="word"` is `rouge_score`'s own rule, `tokenizer="character"` counts each
-character of a script without spaces and whole words of the others.
+`rouge_score` keeps ASCII letters and digits only: of Chinese, Russian or Arabic text nothing is left, and two Chinese
+headlines that share "iPhone" would be equal. Which tokens are counted is therefore named: `tokenizer="word"` is
+`rouge_score`'s own rule and refuses such references, `tokenizer="character"` counts each character of a script without
+spaces and whole words of all others.
 """
 
 import importlib
 import re
-from collections.abc import Callable, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import version
 from typing import Any
 
 import evaluate
 from datasets import Features, Value
 from datasets import Sequence as SequenceFeature
+from transformers.utils import logging
+
+logger = logging.get_logger(__name__)
 
 from .checks import CheckedInput
 
@@ -22,23 +28,53 @@ TOKENIZERS = ("word", "character")
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3035\u3040-\u312f"
 _UNSPACED += "\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f"
 _UNSPACED += "\U0001b000-\U0001b16f\U00020000-\U000323af"
-_CHARACTERS = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
+is_unspaced = re.compile(f"[{_UNSPACED}]").match
+# Share of letters that a fitting tokenizer may lose: those of foreign names.
+FOREIGN = 0.01
 
 
 def characters(text: str) -> list[str]:
-    """Tokens of mixed text: single characters of scripts without spaces, lower-cased words of the others.
+    """Tokens of any text: single characters of scripts without spaces, lower-cased words of the others.
 
     Args:
-        text: any text; punctuation is dropped, as `rouge_score` does.
+        text: any text; punctuation is dropped, as `rouge_score` does. Vowel signs and accents stay with their word.
 
     Returns:
         The tokens.
 
     Example:
-        >>> characters("BERT 模型，2019 年")
-        ['bert', '模', '型', '2019', '年']
+        >>> characters("BERT 模型，2019 года")
+        ['bert', '模', '型', '2019', 'года']
     """
-    return _CHARACTERS.findall(text.lower())
+    tokens, word = [], ""
+    for character in unicodedata.normalize("NFC", text.lower()) + " ":
+        counts = character.isalnum() or unicodedata.category(character).startswith("M")
+        if counts and not is_unspaced(character):
+            word += character
+            continue
+        tokens += [word] * bool(word) + [character] * counts
+        word = ""
+    return tokens
+
+
+def lost_letters(texts: Iterable[str]) -> tuple[int, int]:
+    """How many letters of texts `rouge_score`'s own tokenizer drops, and how many there are.
+
+    Args:
+        texts: any.
+
+    Example:
+        >>> lost_letters(["iPhone 发布", "été"])
+        (4, 11)
+    """
+    letters = [character for text in texts for character in text if character.isalpha()]
+    return sum(not character.isascii() for character in letters), len(letters)
+
+
+def tokenizer_for(references: Sequence[str]) -> str:
+    """The tokenizer that reads these texts: "word", unless it would drop more than a foreign name here and there."""
+    lost, letters = lost_letters(references)
+    return "character" if lost > FOREIGN * letters else "word"
 
 
 class _Tokens:
@@ -98,7 +134,7 @@ class Rouge(CheckedInput, evaluate.Metric):
             references: a text or several for each.
             rouge_types: which scores (default all four). rougeLsum takes the lines of a text for its sentences.
             tokenizer: "word" (default; `rouge_score`'s own: ASCII letters and digits), "character", or a function from
-                a text to its tokens.
+                a text to its tokens; `tokenizer_for(references)` says which of the two reads them.
             use_stemmer: strip English endings, "word" only (default False; the papers' tools do).
             use_aggregator: average over the texts (default); otherwise a list of scores each.
 
@@ -106,14 +142,14 @@ class Rouge(CheckedInput, evaluate.Metric):
             Score name -> F1 between 0 and 1.
 
         Raises:
-            ValueError: an option out of range, or a reference with letters of which the tokenizer keeps none.
+            ValueError: an option out of range, or references in a script of which the tokenizer keeps nothing.
         """
+        lists = [[reference] if isinstance(reference, str) else list(reference) for reference in references]
         scorer = _scorer(rouge_types, tokenizer, use_stemmer)
+        if tokenizer == "word":
+            check_seen_by_words([text for texts in lists for text in texts])
         rows = []
-        for prediction, reference in zip(predictions, references, strict=True):
-            texts = [reference] if isinstance(reference, str) else list(reference)
-            if tokenizer == "word":
-                _check_seen_by_words(texts)
+        for prediction, texts in zip(predictions, lists, strict=True):
             scores = scorer.score_multi(texts, prediction)
             rows.append({name: scores[name].fmeasure for name in rouge_types})
         columns = {name: [row[name] for row in rows] for name in rouge_types}
@@ -144,13 +180,46 @@ def _scorer(rouge_types: Sequence[str], tokenizer: str | Callable[[str], list[st
     return _library().RougeScorer(list(rouge_types), use_stemmer=use_stemmer, tokenizer=own)
 
 
-def _check_seen_by_words(texts: Sequence[str]) -> None:
-    for text in texts:
-        if any(character.isalpha() for character in text) and not re.search("[a-zA-Z0-9]", text):
-            raise ValueError(
-                f"`tokenizer` = 'word' keeps ASCII letters and digits only, and the reference {text[:40]!r} has none: "
-                "it would score 0. Use tokenizer='character' for text without spaces, or a function of your own."
-            )
+def check_seen_by_words(texts: Sequence[str]) -> None:
+    """Refuse texts of which `rouge_score`'s own tokenizer drops a script; count what else it drops.
+
+    Args:
+        texts: references.
+
+    Raises:
+        ValueError: more than a foreign name here and there is not in Latin letters.
+    """
+    lost, letters = lost_letters(texts)
+    foreign = [character for text in texts for character in text if character.isalpha() and not _latin(character)]
+    if len(foreign) > FOREIGN * letters:
+        raise ValueError(
+            f"`tokenizer` = 'word' keeps ASCII letters and digits only and drops {lost} of the references' {letters} "
+            f"letters ({''.join(foreign[:8])}...): scores would be wrong. Use 'character', which reads every script, "
+            "or a function of your own."
+        )
+    if lost:
+        logger.warning(
+            "ROUGE's tokenizer 'word' drops %d of the references' %d letters, those with accents.", lost, letters
+        )
 
 
-__all__ = ["ROUGE_TYPES", "Rouge", "characters"]
+def _latin(character: str) -> bool:
+    return character < "\u0250" or "\u1e00" <= character < "\u1f00"
+
+
+def signature(tokenizer: str, use_stemmer: bool) -> str:
+    """What a score depends on, in the form of sacrebleu's signatures.
+
+    Args:
+        tokenizer: by name.
+        use_stemmer: as in `Rouge`.
+
+    Example:
+        >>> signature("character", False)
+        'rouge_score|version:0.1.2|tok:character|stem:no|refs:best|F1'
+    """
+    stem = "yes" if use_stemmer else "no"
+    return f"rouge_score|version:{version('rouge_score')}|tok:{tokenizer}|stem:{stem}|refs:best|F1"
+
+
+__all__ = ["ROUGE_TYPES", "Rouge", "characters", "check_seen_by_words", "lost_letters", "signature", "tokenizer_for"]

@@ -9,6 +9,26 @@ from datasets import Features, Value
 from datasets import Sequence as SequenceFeature
 
 from .checks import CheckedInput
+from .rouge import FOREIGN, is_unspaced
+
+
+def tokenizer_for(references: Sequence[str]) -> str:
+    """sacrebleu's tokenizer for these texts: "13a", "zh" for Chinese, "char" for other scripts without spaces.
+
+    Args:
+        references: the texts.
+
+    Example:
+        >>> tokenizer_for(["un homme"]), tokenizer_for(["一个人 OK"]), tokenizer_for(["これは本です"])
+        ('13a', 'zh', 'char')
+    """
+    letters = [character for text in references for character in text if character.isalpha()]
+    unspaced = [character for character in letters if is_unspaced(character)]
+    if len(unspaced) <= FOREIGN * len(letters):
+        return "13a"
+    han = sum("\u3400" <= character <= "\u9fff" or character >= "\uf900" for character in unspaced)
+    return "zh" if han > (1 - FOREIGN) * len(unspaced) else "char"
+
 
 
 class SacreBleu(CheckedInput, evaluate.Metric):
@@ -27,7 +47,7 @@ class SacreBleu(CheckedInput, evaluate.Metric):
         >>> text = "a man in an orange hat"
         >>> round(bleu.compute(predictions=[text], references=[[text, "someone in a hat"]])["score"])
         100
-        >>> chinese = bleu.compute(predictions=["一个戴帽子的男人"], references=["一个戴帽子的人"], tokenize="zh")
+        >>> chinese = bleu.compute(predictions=["一个戴帽子的男人"], references=["一个戴帽子的人"])
         >>> round(chinese["score"], 1)
         70.7
     """
@@ -50,7 +70,7 @@ class SacreBleu(CheckedInput, evaluate.Metric):
         self,
         predictions: Sequence[str],
         references: Sequence[str] | Sequence[Sequence[str]],
-        tokenize: str = "13a",
+        tokenize: str | None = None,
         lowercase: bool = False,
         smooth_method: str = "exp",
         smooth_value: float | None = None,
@@ -61,7 +81,8 @@ class SacreBleu(CheckedInput, evaluate.Metric):
         Args:
             predictions: texts.
             references: a text or several for each.
-            tokenize: sacrebleu's tokenizer: "13a" (default), "zh" for Chinese, "char", "intl", "none"...
+            tokenize: sacrebleu's tokenizer: "13a", "zh", "char", "intl", "none"... Default: 13a, for references in
+                Chinese zh, in another script without spaces char.
             lowercase: compare without case (default False).
             smooth_method: "exp" (default), "floor", "add-k" or "none".
             smooth_value: of "floor" and "add-k" (default: sacrebleu's).
@@ -80,8 +101,9 @@ class SacreBleu(CheckedInput, evaluate.Metric):
         # One stream per reference; where a text has fewer, sacrebleu takes None for none.
         width = max(len(row) for row in rows)
         streams = [[row[index] if index < len(row) else None for row in rows] for index in range(width)]
+        every = [text for row in rows for text in row]
         metric = _metric(
-            tokenize=tokenize,
+            tokenize=tokenizer_for(every) if tokenize is None else tokenize,
             lowercase=lowercase,
             smooth_method=smooth_method,
             smooth_value=smooth_value,
@@ -118,4 +140,4 @@ def _metric(tokenize: str, smooth_method: str, **options: Any) -> Any:
     return library.BLEU(tokenize=tokenize, smooth_method=smooth_method, **options)
 
 
-__all__ = ["SacreBleu"]
+__all__ = ["SacreBleu", "tokenizer_for"]

@@ -306,9 +306,15 @@ class EncoderDecoderForwardChecks(EncoderDecoderCase):
         model, inputs = self.model(head), self.inputs(head)
         with torch.no_grad(), pytest.raises(TypeError, match=r"`attention_maks`.*did you mean `attention_mask`"):
             model(input_ids=inputs["input_ids"], attention_maks=inputs["attention_mask"])
-        for name in ("past_key_values", "token_type_ids", "cu_seq_lens_q"):
+        for name in ("encoder_hidden_states", "token_type_ids", "cu_seq_lens_q"):
             with torch.no_grad(), pytest.raises(TypeError, match=f"`{name}`"):
-                model(**inputs, **{name: torch.zeros(1)})
+                model(**inputs, **{name: torch.ones(1)})
+
+    @torch.no_grad()
+    def test_the_zeros_that_tokenizers_give_as_token_types_pass(self, head: Head) -> None:
+        model, inputs = self.model(head), self.inputs(head)
+        zeros = {"token_type_ids": torch.zeros_like(inputs["input_ids"])}
+        assert_same_outputs(model(**inputs, **zeros), model(**inputs), 0.0)
 
     @torch.no_grad()
     def test_a_cache_continues_where_it_stopped(self) -> None:
@@ -697,8 +703,6 @@ class EncoderDecoderGenerationChecks(EncoderDecoderCase, GenerationChecks):
             got = model.generate(**prompts, **options, past_key_values=cache, max_new_tokens=3)
         assert cache.get_seq_length() > 0
         assert torch.equal(got, model.generate(**prompts, **options, max_new_tokens=3))
-        with pytest.raises(TypeError, match="`past_key_values`"):
-            model(**prompts, past_key_values=cache)
 
     def test_a_static_cache_gives_the_same(self, options: dict[str, Any]) -> None:
         model, prompts = self.generator_model(), self.prompts()

@@ -244,14 +244,11 @@ class GenerationChecks(FamilyCase):
                 model.generate(**prompts, **options, generation_config=given)
 
     def test_the_old_name_of_the_cache_is_not_swallowed(self, options: dict[str, Any]) -> None:
-        """Upstream's `generate` warns and takes it; a forward pass of ours refuses it."""
         model, prompts, cache = self.generator_model(), self.prompts((7,)), DynamicCache()
         with pytest.warns(FutureWarning, match="past_key_values"):
             got = model.generate(**prompts, **options, past_key_values=cache, max_new_tokens=3)
         assert cache.get_seq_length() > 0
         assert torch.equal(got, model.generate(**prompts, **options, max_new_tokens=3))
-        with pytest.raises(TypeError, match="`past_key_values`"):
-            model(**prompts, past_key_values=DynamicCache())
 
     def test_misspelt_arguments_are_refused(self, options: dict[str, Any]) -> None:
         with pytest.raises(ValueError, match="max_new_tokns"):

@@ -8,7 +8,7 @@ import sacrebleu
 from rouge_score.rouge_scorer import RougeScorer
 
 from hf_ptm_ext.metrics import Rouge, SacreBleu
-from hf_ptm_ext.metrics.rouge import ROUGE_TYPES, characters
+from hf_ptm_ext.metrics.rouge import ROUGE_TYPES, characters, tokenizer_for
 
 PREDICTIONS = ["The cats sat on a mat.\nIt rained.", "we propose a method", "", "a b c a b c"]
 REFERENCES = [
@@ -53,6 +53,51 @@ def test_chinese_rouge_counts_characters():
     weather = f1("今天天气很好我们去公园", "今天天气好我们都去公园了")
     model = f1(["bert", "模", "型"], ["bert", "是", "模", "型"])
     assert scores["rouge1"] == pytest.approx((weather + model) / 2)
+
+
+OTHER_SCRIPTS = {
+    "Chinese": ("苹果发布新款 iPhone 手机", "分析师看好 iPhone 明年销量"),
+    "Russian": ("Мама мыла раму", "Папа мыл машину"),
+    "Greek": ("Η γάτα κάθισε στο χαλί", "Ο σκύλος έφυγε από το σπίτι"),
+    "Arabic": ("ذهب الولد إلى المدرسة", "قرأت البنت كتابا"),
+    "Hindi": ("हिन्दी भाषा सुंदर है", "मेरा नाम राम है"),
+    "Thai": ("แมวนั่งบนเสื่อ", "หมาวิ่งในสวน"),
+    "Japanese": ("これはペンです", "あれは本でした"),
+    "Korean": ("고양이가 매트에 앉았다", "개가 공원에서 뛰었다"),
+}
+
+
+@pytest.mark.parametrize("script", OTHER_SCRIPTS)
+def test_every_script_is_read(script):
+    first, second = OTHER_SCRIPTS[script]
+    assert tokenizer_for([first, second]) == "character"
+    same = Rouge().compute(predictions=[first], references=[first], tokenizer="character")
+    other = Rouge().compute(predictions=[second], references=[first], tokenizer="character")
+    assert same == dict.fromkeys(ROUGE_TYPES, pytest.approx(1.0))
+    assert other["rouge1"] < 0.6
+    assert other["rouge2"] < 0.4
+    with pytest.raises(ValueError, match="character"):
+        Rouge().compute(predictions=[second], references=[first])
+
+
+def test_words_keep_their_signs():
+    assert characters("हिन्दी भाषा") == ["हिन्दी", "भाषा"]
+    assert characters("Мама, мыла раму!") == ["мама", "мыла", "раму"]
+    assert characters("cafe\u0301") == ["caf\u00e9"]
+    assert tokenizer_for(["A naïve approach to Zürich's problem. " * 3 + "plain words " * 60]) == "word"
+    assert tokenizer_for(["L'été dernier était très sec"]) == "character"
+
+
+def test_bleus_tokenizer_follows_the_script():
+    prediction, reference = ["今天天气很好，我们去公园玩。"], ["今天天气很好，我们都去公园玩。"]
+    result = SacreBleu().compute(predictions=prediction, references=reference)
+    assert "tok:zh" in result["signature"]
+    assert result["score"] > 50
+    for script, tokenizer in (("Chinese", "zh"), ("Japanese", "char"), ("Thai", "char"), ("Russian", "13a")):
+        first, second = OTHER_SCRIPTS[script]
+        result = SacreBleu().compute(predictions=[first], references=[[first, second]])
+        assert f"tok:{tokenizer}" in result["signature"]
+        assert result["score"] == pytest.approx(100) or script == "Russian"  # three words have no 4-gram
 
 
 def test_words_refuse_text_that_they_cannot_see():

@@ -11,10 +11,58 @@ eager attention adds a 1 to what should be seen, and fused kernels refuse intege
 every attention implementation. A query that would see nothing sees everything. Whatever else comes is an error.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from transformers.utils.deprecation import deprecate_kwarg
+
+
+def takes_past_key_values(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """Let `past_key_values` be the old name of `cache`, by which PEFT's prefix tuning hands its learnt keys over.
+
+    Where both come, in generation under PEFT, the one that holds tokens counts. `prefix_length` of a cache under the
+    old name says how many of its entries stand in front of all text.
+
+    Args:
+        forward: of a model with a `cache`.
+
+    Returns:
+        The same with both names.
+    """
+    renamed = deprecate_kwarg("past_key_values", "5.40.0", new_name="cache")(forward)
+
+    @functools.wraps(forward)
+    def named(*args: Any, **kwargs: Any) -> Any:
+        old = kwargs.get("past_key_values")
+        if old is None:
+            kwargs.pop("past_key_values", None)
+            return forward(*args, **kwargs)
+        if "cache" in kwargs:
+            cache = kwargs.pop("cache")
+            if cache is not None and cache.get_seq_length():
+                del kwargs["past_key_values"]
+                return forward(*args, **kwargs, cache=cache)
+        old.prefix_length = old.get_seq_length()
+        return renamed(*args, **kwargs)
+
+    return named
+
+
+def over_cache(mask: Any, keys: int | torch.Tensor) -> Any:
+    """A mask of tokens over all keys: what a cache holds in front of them, a learnt prefix, is seen.
+
+    Args:
+        mask: as `read_attention_mask` gives it.
+        keys: number of keys, those in the cache included.
+
+    Returns:
+        A mask of tokens `(batch, keys)`; any other as it is.
+    """
+    if not two_dimensional(mask) or torch.is_tensor(keys) or mask.shape[1] >= keys:
+        return mask
+    return torch.nn.functional.pad(mask, (keys - mask.shape[1], 0), value=True)
 
 
 def two_dimensional(mask: Any) -> bool:

@@ -158,11 +158,21 @@ class MassConfig(PreTrainedConfig):
                 raise ValueError(
                     f"`{name}` must be {value}, as in the fairseq code of MASS, got {getattr(self, name)!r}."
                 )
+        self.check_end()
         written_by = self.hf_ptm_ext_version
         if written_by is not None and written_by.split(".")[:2] != HF_PTM_EXT_VERSION.split(".")[:2]:
             logger.warning_once(
                 f"This checkpoint was written by hf_ptm_ext {written_by} and is read by {HF_PTM_EXT_VERSION}; if "
                 "outputs differ, load it with the code it carries (trust_remote_code=True, package not imported)."
+            )
+
+    def check_end(self) -> None:
+        """Refuse an end token that is the padding token: labels hide padding, and the end would never be learnt."""
+        ends = self.eos_token_id if isinstance(self.eos_token_id, list) else [self.eos_token_id]
+        if self.pad_token_id is not None and self.pad_token_id in ends:
+            raise ValueError(
+                f"`pad_token_id` must not be `eos_token_id`, got {self.pad_token_id} for both: the end of a text "
+                "would be hidden as padding and never be learnt. Give the tokenizer a padding token of its own."
             )
 
 

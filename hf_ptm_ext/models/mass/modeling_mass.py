@@ -58,7 +58,7 @@ from .losses_mass import (
     target_sums,
     values_can_be_read,
 )
-from .mask_contract_mass import read_attention_mask, two_dimensional
+from .mask_contract_mass import over_cache, read_attention_mask, takes_past_key_values, two_dimensional
 from .search_mass import own_search
 
 
@@ -246,6 +246,7 @@ class MassDecoder(MassStack):
         attention_mask = read_attention_mask(
             self.config, attention_mask, embeds, None if cache is None else -1, "decoder_attention_mask"
         )
+        attention_mask = over_cache(attention_mask, past + embeds.shape[1])
         encoder_attention_mask = read_attention_mask(
             self.config, encoder_attention_mask, embeds, encoder_hidden_states.shape[1]
         )
@@ -325,6 +326,7 @@ class MassModel(MassPreTrainedModel):
             self.shared = self.decoder.embed_tokens = value
 
     @can_return_tuple
+    @takes_past_key_values
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -461,6 +463,7 @@ class MassForConditionalGeneration(MassPreTrainedModel, GenerationMixin):
         self.lm_head = new_embeddings
 
     @can_return_tuple
+    @takes_past_key_values
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -507,6 +510,7 @@ class MassForConditionalGeneration(MassPreTrainedModel, GenerationMixin):
         """
         fed = decoder_input_ids is not None or decoder_inputs_embeds is not None
         if labels is not None:
+            self.config.check_end()
             use_cache = False
             labels = labels.masked_fill(labels == self.config.pad_token_id, -100)
             if not fed:
@@ -625,6 +629,9 @@ class MassForConditionalGeneration(MassPreTrainedModel, GenerationMixin):
         sources = kwargs.get("input_ids") if inputs is None else inputs
         if sources is not None and kwargs.get("attention_mask") is None:
             kwargs["attention_mask"] = real_tokens(self.config, sources).long()
+        refuse_unknown_arguments(
+            type(self).__name__, {"token_type_ids": kwargs.pop("token_type_ids", None)}, MODEL_ARGUMENTS
+        )
         if eos_at_limit:
             if settings["eos_token_id"] is None:
                 raise ValueError("`eos_at_limit` needs an end token: set `eos_token_id`.")
@@ -634,6 +641,14 @@ class MassForConditionalGeneration(MassPreTrainedModel, GenerationMixin):
         if search_beam_size is not None:
             kwargs = own_search(mass_beam_search, search_beam_size, kwargs)
         return super().generate(inputs, **kwargs)
+
+    def prepare_inputs_for_generation(
+        self, input_ids: torch.Tensor, next_sequence_length: int | None = None, **kwargs: Any
+    ) -> dict[str, Any]:
+        """As upstream; a learnt prefix is handed over once, so its cache goes on whatever `use_cache` says."""
+        if hasattr(kwargs.get("cache"), "prefix_length"):
+            next_sequence_length = 1
+        return super().prepare_inputs_for_generation(input_ids, next_sequence_length, **kwargs)
 
 
 def mask_of_labels(labels: torch.Tensor) -> torch.Tensor | None:

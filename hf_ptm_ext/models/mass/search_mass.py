@@ -137,6 +137,9 @@ def search_hypotheses(
             rows += [number * beams + beam for _, beam, _ in going]
             words += [word for _, _, word in going]
         if last_step:
+            for number in [number for number, sentence in enumerate(sentences) if not sentence.ended]:
+                for beam, total in enumerate(totals[number].tolist()):  # no end was allowed: texts as they are
+                    sentences[number].add(total, texts[number * beams + beam])
             break
         totals = torch.tensor(kept, device=device)
         parents = torch.tensor(rows, device=device)

@@ -54,7 +54,7 @@ from .inputs_mass_nmt import (
 from .layers_mass_nmt import MassNmtAttention, MassNmtDecoderLayer, MassNmtEncoderLayer, MassNmtLayer
 from .loading_mass_nmt import MassNmtLoading
 from .losses_mass_nmt import mean_over_targets, select_labelled, summed_cross_entropy, target_sums
-from .mask_contract_mass_nmt import read_attention_mask, two_dimensional
+from .mask_contract_mass_nmt import over_cache, read_attention_mask, takes_past_key_values, two_dimensional
 from .outputs_mass_nmt import MassNmtEncoderOutput
 from .search_mass_nmt import own_search
 
@@ -263,6 +263,7 @@ class MassNmtDecoder(MassNmtStack):
         attention_mask = read_attention_mask(
             self.config, attention_mask, inputs_embeds, None if cache is None else -1, "decoder_attention_mask"
         )
+        attention_mask = over_cache(attention_mask, seen + length)
         encoder_attention_mask = read_attention_mask(
             self.config, encoder_attention_mask, inputs_embeds, encoder_hidden_states.shape[1]
         )
@@ -343,6 +344,7 @@ class MassNmtModel(MassNmtPreTrainedModel):
         return super().resize_token_embeddings(*args, **kwargs)
 
     @can_return_tuple
+    @takes_past_key_values
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -500,6 +502,7 @@ class MassNmtForConditionalGeneration(MassNmtPreTrainedModel, GenerationMixin):
         super().save_pretrained(*args, **kwargs)
 
     @can_return_tuple
+    @takes_past_key_values
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -553,6 +556,7 @@ class MassNmtForConditionalGeneration(MassNmtPreTrainedModel, GenerationMixin):
         if not torch.compiler.is_compiling():
             refuse_unknown_arguments(type(self).__name__, kwargs, GENERATION_ARGUMENTS)
         if labels is not None:
+            self.config.check_end()
             labels = without_padding(labels, self.config)
             use_cache = bool(use_cache) and cache is not None
             if decoder_input_ids is None and decoder_inputs_embeds is None:
@@ -660,6 +664,9 @@ class MassNmtForConditionalGeneration(MassNmtPreTrainedModel, GenerationMixin):
         source = kwargs.pop("input_ids", None) if inputs is None else inputs
         batch, device = number_of_rows(source, kwargs), self.device
         check_generation(self.config, source, kwargs, self.generation_config)
+        refuse_unknown_arguments(
+            type(self).__name__, {"token_type_ids": kwargs.pop("token_type_ids", None)}, MODEL_ARGUMENTS
+        )
         encoded = kwargs.get("encoder_outputs") is not None
         if langs is not None or not encoded:
             kwargs["langs"] = language_ids(self.config, langs, batch, device, "langs")
@@ -678,20 +685,15 @@ class MassNmtForConditionalGeneration(MassNmtPreTrainedModel, GenerationMixin):
         input_ids: torch.Tensor,
         next_sequence_length: int | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
-        decoder_position_ids: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """As upstream; generated tokens are real, whatever they are, and positions go on from the real ones."""
+        """As upstream; generated tokens are real, whatever they are."""
         if decoder_attention_mask is None:
             decoder_attention_mask = torch.ones_like(input_ids)
-        if decoder_position_ids is None:
-            decoder_position_ids = token_positions(decoder_attention_mask, input_ids.shape[1], 0, input_ids.device)
+        if hasattr(kwargs.get("cache"), "prefix_length"):  # a learnt prefix is handed over once
+            next_sequence_length = 1
         return super().prepare_inputs_for_generation(
-            input_ids,
-            next_sequence_length,
-            decoder_attention_mask=decoder_attention_mask,
-            decoder_position_ids=decoder_position_ids,
-            **kwargs,
+            input_ids, next_sequence_length, decoder_attention_mask=decoder_attention_mask, **kwargs
         )
 
 

@@ -345,14 +345,15 @@ class UniLMGeneration:
         **kwargs: Any,
     ) -> dict[str, Any]:
         """One step's inputs, see `step_inputs`; the loop's `source_lengths` are the columns of the prompt."""
-        cached = 0 if cache is None else cache.get_seq_length()
+        cached = 0 if cache is None else cache.get_seq_length() - getattr(cache, "prefix_length", 0)
         mode = SEQ2SEQ if lm_mode is None else int(lm_mode[0])
         prompt = input_ids.shape[1] if source_lengths is None else int(source_lengths[0])
         if attention_mask is None:  # the loop drops a mask of ones
             attention_mask = torch.ones_like(input_ids)
         inputs = step_inputs(self.config, input_ids, attention_mask, token_type_ids, prompt, cached, self.dtype, mode)
         asked = {name: kwargs[name] for name in ("output_attentions", "output_hidden_states") if name in kwargs}
-        return {**inputs, **asked, "cache": cache, "logits_to_keep": 1}
+        ids = inputs.pop("input_ids")
+        return {"input_ids": ids, "step_inputs": inputs, **asked, "cache": cache, "logits_to_keep": 1}
 
     def _update_model_kwargs_for_generation(
         self: Any, outputs: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any

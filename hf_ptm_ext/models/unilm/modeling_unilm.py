@@ -56,7 +56,7 @@ from .inputs_unilm import (
     sequence_ids_of,
 )
 from .losses_unilm import fine_tuning_mean, vocabulary_loss_sum
-from .mask_contract_unilm import finished_mask, read_attention_mask, two_dimensional
+from .mask_contract_unilm import finished_mask, read_attention_mask, takes_past_key_values, two_dimensional
 from .modes_unilm import (
     SEQ2SEQ,
     build_attention_mask,
@@ -109,6 +109,7 @@ class UniLMModel(UniLMPreTrainedModel):
 
     @merge_with_config_defaults
     @capture_outputs
+    @takes_past_key_values
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -164,11 +165,15 @@ class UniLMModel(UniLMPreTrainedModel):
         finished = attention_mask is not None and not two_dimensional(attention_mask)
         if cache is not None and not isinstance(cache, Cache):
             raise TypeError(f"`cache` must be a `transformers.Cache`, got {type(cache).__name__}.")
-        if cache is not None and not finished and cache.get_seq_length():
+        past = 0 if cache is None else cache.get_seq_length()
+        prefix = getattr(cache, "prefix_length", 0)
+        if past != prefix and not finished:
             raise ValueError(
                 "A `cache` that holds tokens needs a finished 4-D `attention_mask` over them and the new ones, and "
                 "`position_ids` and `token_type_ids` that go on: see `step_inputs` in `generation_unilm.py`."
             )
+        if prefix:
+            attention_mask = _of_text(attention_mask, prefix, past, shape[1])
         packed = sequence_ids is not None
         ids = sequence_ids_of(None if finished else attention_mask, sequence_ids)
         index = index_in_sequence(shape, device, ids, packed)
@@ -197,6 +202,8 @@ class UniLMModel(UniLMPreTrainedModel):
             mask = finished_mask(self.config, embeddings, attention_mask)
         else:
             mask = build_attention_mask(self.config, embeddings, ids, modes, is_source, pseudo)
+            if prefix and mask is not None:
+                mask = nn.functional.pad(mask, (prefix, 0), value=mask.dtype == torch.bool)
         hidden_states, _ = self.encoder(embeddings, mask, cache=cache, **kwargs)
         pooled = None
         if self.pooler is not None:
@@ -207,6 +214,20 @@ class UniLMModel(UniLMPreTrainedModel):
 
 
 ENCODER_ARGUMENTS = tuple(inspect.signature(UniLMModel.forward).parameters)
+
+
+def _of_text(mask: torch.Tensor | None, prefix: int, past: int, length: int) -> torch.Tensor | None:
+    """A mask without the columns of a learnt prefix, or, a finished one, with them: they are seen by all."""
+    if mask is None:
+        return None
+    if two_dimensional(mask):
+        return mask[:, -length:]
+    if not torch.is_tensor(mask):
+        raise ValueError(
+            "Prefix tuning needs attn_implementation='eager' or 'sdpa', got flex attention's `BlockMask`."
+        )
+    missing = prefix if mask.shape[-1] == past + length - prefix else 0
+    return nn.functional.pad(mask, (missing, 0), value=mask.dtype == torch.bool)
 
 
 @with_optional_labels("next_sentence_label", "label_positions")
@@ -502,6 +523,7 @@ class UniLMForConditionalGeneration(UniLMGeneration, UniLMWithVocabularyHead, Ge
         self.post_init()
 
     @can_return_tuple
+    @takes_past_key_values
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -520,6 +542,7 @@ class UniLMForConditionalGeneration(UniLMGeneration, UniLMWithVocabularyHead, Ge
         cache: Cache | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int = 0,
+        step_inputs: dict[str, torch.Tensor] | None = None,
         **kwargs: Any,
     ) -> UniLMGenerationOutput:
         """Encode in seq2seq mode and, with labels, compute the fine-tuning loss.
@@ -542,6 +565,8 @@ class UniLMForConditionalGeneration(UniLMGeneration, UniLMWithVocabularyHead, Ge
             cache: keys and values of earlier tokens, in generation.
             use_cache: read by `generate`; a given `cache` is always filled.
             logits_to_keep: compute logits of the last so many tokens only (default 0: all).
+            step_inputs: mask, positions and token types of a step of generation, under a name of their own: PEFT
+                rewrites the usual ones.
             kwargs: `output_hidden_states`, `output_attentions`, `return_dict` as upstream.
 
         Returns:
@@ -549,10 +574,21 @@ class UniLMForConditionalGeneration(UniLMGeneration, UniLMWithVocabularyHead, Ge
             in training with labels unless asked for) and the cache.
 
         Raises:
-            ValueError: as `UniLMModel`, and if nothing says where the source ends.
+            ValueError: as `UniLMModel`, if nothing says where the source ends, or under PEFT's prompt tuning.
         """
         if not torch.compiler.is_compiling():
             refuse_unknown_arguments(type(self).__name__, kwargs, ENCODER_ARGUMENTS)
+        floats = two_dimensional(attention_mask) and attention_mask.is_floating_point()
+        if inputs_embeds is not None and (step_inputs or (floats and source_lengths is not None)):
+            raise ValueError(
+                "`inputs_embeds` with learnt tokens in front, PEFT's prompt tuning, go with no `source_lengths` and "
+                "no `generate`, which would not count them. Use `PrefixTuningConfig` or LoRA; a mask that is "
+                "not PEFT's passes as `attention_mask.long()`."
+            )
+        if step_inputs:
+            attention_mask, position_ids, token_type_ids = (
+                step_inputs[name] for name in ("attention_mask", "position_ids", "token_type_ids")
+            )
         if lm_mode is None and (attention_mask is None or two_dimensional(attention_mask)):
             given = input_ids if input_ids is not None else inputs_embeds
             lm_mode = torch.full(given.shape[:1], SEQ2SEQ, device=given.device)
@@ -578,6 +614,7 @@ class UniLMForConditionalGeneration(UniLMGeneration, UniLMWithVocabularyHead, Ge
         logits = self.cls.predictions(states[:, -logits_to_keep:]) if return_logits else None
         loss = None
         if labels is not None:
+            self.config.check_end()
             loss_sum, targets = vocabulary_loss_sum(
                 self.cls.predictions,
                 states,

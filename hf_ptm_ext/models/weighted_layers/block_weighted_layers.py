@@ -32,13 +32,16 @@ def refuse_unknown_arguments(model: str, unnamed: Mapping[str, Any], named: Iter
 
     Args:
         model: name of the model class, for the message.
-        unnamed: what its `forward` got as `**kwargs`; values of `None` stand for "not given" and pass.
+        unnamed: what its `forward` got as `**kwargs`; values of `None` stand for "not given" and pass, and so do the
+            zeros that tokenizers give as `token_type_ids`.
         named: the arguments that its `forward` names, to suggest one of them.
 
     Raises:
         TypeError: a keyword argument is neither upstream's nor `None`.
     """
     unknown = [name for name, value in unnamed.items() if value is not None and name not in UPSTREAM_ARGUMENTS]
+    if "token_type_ids" in unknown and torch.is_tensor(types := unnamed["token_type_ids"]) and not types.any():
+        unknown.remove("token_type_ids")
     if not unknown:
         return
     known = sorted({*named} - {"self", "kwargs"})

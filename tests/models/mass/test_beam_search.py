@@ -143,3 +143,17 @@ def test_stop_strings(search):
     output = model.generate(torch.tensor([[5, 6, SEP]]), stop_strings=["w7"], tokenizer=tokenizer, **arguments)
     assert output[0, :2].tolist() == [SEP, 7]
     assert set(output[0, 2:].tolist()) <= {SEP, PAD}
+
+
+def test_a_tokenizers_zeros_and_its_own_arguments_pass():
+    model, source = model_of(0), torch.tensor([[5, 6, SEP]])
+    expected = model.generate(source, max_new_tokens=5)
+    assert torch.equal(model.generate(source, token_type_ids=torch.zeros_like(source), max_new_tokens=5), expected)
+    with pytest.raises(TypeError, match="`token_type_ids`"):
+        model.generate(source, token_type_ids=torch.ones_like(source), max_new_tokens=5)
+
+
+def test_a_minimum_that_leaves_no_room_for_the_end_gives_texts_all_the_same():
+    output = model_of(0).generate(torch.tensor([[5, 6, SEP]]), search_beam_size=2, max_new_tokens=4, min_new_tokens=4)
+    assert output.shape == (1, 5)
+    assert output[0, [0, -1]].tolist() == [SEP, SEP]

@@ -1,0 +1,65 @@
+"""The languages of a translation, for tokenizers that mark them (mBART, mBART-50, M2M100, NLLB, PLBart)."""
+
+from typing import Any
+
+from .seq2seq_arguments import Seq2SeqDataArguments
+
+
+def set_languages(tokenizer: Any, data: Seq2SeqDataArguments) -> None:
+    """Tell a multilingual tokenizer source and target language; with its default texts would be marked wrongly.
+
+    Args:
+        tokenizer: any.
+        data: has `source_lang` and `target_lang`.
+
+    Raises:
+        ValueError: it needs languages and has none, or the other way round, or it does not know one.
+    """
+    named = {"source_lang": data.source_lang, "target_lang": data.target_lang}
+    if not hasattr(tokenizer, "src_lang"):
+        if given := [name for name, code in named.items() if code is not None]:
+            raise ValueError(
+                f"`{given[0]}` = {named[given[0]]} is for multilingual tokenizers, and {type(tokenizer).__name__} "
+                "marks no language. Leave it out."
+            )
+        return
+    for name, code in named.items():
+        if code is None or language_id(tokenizer, code) is None:
+            raise ValueError(
+                f"`{name}` must be a language that {type(tokenizer).__name__} marks, got {code}. Name both languages: "
+                f"{', '.join(languages(tokenizer)[:12])}, ..."
+            )
+    tokenizer.src_lang, tokenizer.tgt_lang = data.source_lang, data.target_lang
+    tokenizer.init_kwargs |= {"src_lang": data.source_lang, "tgt_lang": data.target_lang}  # what is saved
+
+
+def set_target_language(model: Any, tokenizer: Any) -> None:
+    """Let a model begin its texts with the mark of the target language, in training, here and once it is saved.
+
+    Args:
+        model: an encoder-decoder.
+        tokenizer: after `set_languages`.
+    """
+    if not hasattr(tokenizer, "src_lang"):
+        return
+    target = language_id(tokenizer, tokenizer.tgt_lang)
+    if model.config.model_type == "mbart" and type(tokenizer).__name__.startswith("MBartTokenizer"):
+        # The mark is what its decoder is fed first; the others are fed the end token and write the mark.
+        model.config.decoder_start_token_id = model.generation_config.decoder_start_token_id = target
+        target = None
+    model.generation_config.forced_bos_token_id = target
+
+
+def languages(tokenizer: Any) -> list[str]:
+    """Codes that a tokenizer knows."""
+    known = getattr(tokenizer, "lang_code_to_id", None)
+    special = [token for token in tokenizer.all_special_tokens if len(token) > 3 and "_" in token.strip("_")]
+    return sorted(known or special)
+
+
+def language_id(tokenizer: Any, code: str) -> int | None:
+    """The token that marks a language, `None` where there is none of its own."""
+    if code not in languages(tokenizer):
+        return None
+    token = tokenizer.get_lang_token(code) if hasattr(tokenizer, "get_lang_token") else code
+    return tokenizer.convert_tokens_to_ids(token)
