@@ -18,9 +18,9 @@ from datasets import Features, Value
 from datasets import Sequence as SequenceFeature
 from transformers.utils import logging
 
-logger = logging.get_logger(__name__)
-
 from .checks import CheckedInput
+
+logger = logging.get_logger(__name__)
 
 ROUGE_TYPES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 TOKENIZERS = ("word", "character")

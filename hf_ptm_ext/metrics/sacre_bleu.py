@@ -30,7 +30,6 @@ def tokenizer_for(references: Sequence[str]) -> str:
     return "zh" if han > (1 - FOREIGN) * len(unspaced) else "char"
 
 
-
 class SacreBleu(CheckedInput, evaluate.Metric):
     """Corpus BLEU of untokenised text, between 0 and 100, with its signature.
 
