@@ -61,8 +61,8 @@ def check_positions(model: Seq2SeqModelArguments, data: Seq2SeqDataArguments) ->
     overrides = parse_overrides(model.config_overrides, config.to_dict(), type(config).__name__)
     for field, value in overrides.items():
         setattr(config, field, value)
-    check_architecture(config)
-    check_lengths(config, data)
+    if config.is_encoder_decoder or config.model_type == UNILM:
+        check_lengths(config, data)
 
 
 def check_architecture(config: Any) -> None:

@@ -194,8 +194,8 @@ def check_seen_by_words(texts: Sequence[str]) -> None:
     if len(foreign) > FOREIGN * letters:
         raise ValueError(
             f"`tokenizer` = 'word' keeps ASCII letters and digits only and drops {lost} of the references' {letters} "
-            f"letters ({''.join(foreign[:8])}...): scores would be wrong. Use 'character', which reads every script, "
-            "or a function of your own."
+            f"letters ({''.join(foreign[:8])}...): scores would be wrong. Use tokenizer='character', which reads "
+            "every script, or a function of your own."
         )
     if lost:
         logger.warning(

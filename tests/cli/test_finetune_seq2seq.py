@@ -339,8 +339,18 @@ def test_a_tokenizer_of_another_model_is_named_with_both_sizes(finished, tmp_pat
 
 def test_words_cannot_score_chinese(tmp_path, capsys):
     options = {"train_file": QUESTIONS, "validation_file": QUESTIONS, "file_format": "squad", "vocab_size": 2000}
-    assert main(["finetune-seq2seq", *flags(output_dir=tmp_path / "out", max_eval_rows=24, **options)]) == 2
+    words = flags(output_dir=tmp_path / "out", max_eval_rows=24, metric_tokenizer="word", **options)
+    assert main(["finetune-seq2seq", *words]) == 2
     assert "tokenizer='character'" in capsys.readouterr().err
+
+
+def test_the_metric_follows_the_script_of_the_references_and_says_so(tmp_path):
+    options = {"train_file": QUESTIONS, "validation_file": QUESTIONS, "file_format": "squad", "vocab_size": 2000}
+    metrics = finetune(tmp_path, max_eval_rows=4, max_steps=1, save_steps=1, **options)
+    assert "|tok:character|" in metrics["metric_signature"]
+    assert metrics["metric_lost_letters"] == 0
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert metrics["metric_signature"] in card.replace("\\|", "|")
 
 
 # ---- learning ----
