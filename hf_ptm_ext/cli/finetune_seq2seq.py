@@ -24,6 +24,7 @@ from .runs import (
     in_its_folder,
     written_aside,
 )
+from .seeded_runs import check_best
 from .seq2seq_arguments import (
     DecodingArguments,
     FineTuningArguments,
@@ -99,6 +100,7 @@ def finetune(
     set_languages(tokenizer, data_args)
     texts_of = [text for found in examples.values() for example in found for text in example.targets]
     metrics = generation_metrics(decoding_args, tokenizer, texts_of)
+    check_best(training_args, ("loss", *(metrics.produced if training_args.predict_with_generate else ())))
     splits = {name: tokenize(data_args, found, tokenizer, name) for name, found in examples.items()}
     model = build_model(model_args, data_args, tokenizer)
     set_target_language(model, tokenizer)
@@ -133,10 +135,13 @@ def finetune(
         if name not in splits:
             continue
         metrics.references = splits[name].references
+        scored = all(metrics.references)
+        trainer.compute_metrics = metrics if scored and training_args.predict_with_generate else None
         output = trainer.predict(splits[name].rows, metric_key_prefix=prefix)
-        results |= output.metrics
+        results |= output.metrics if scored else {}
         if training_args.predict_with_generate:
             texts[name] = metrics.decode_padded(output.predictions)
+        if training_args.predict_with_generate and scored:
             scores = metrics.scores(metrics.copied_beginnings(splits[name], length))
             results |= {f"baseline_{prefix}_{score}": value for score, value in scores.items()}
     if texts:
@@ -254,7 +259,7 @@ def write_predictions(file: Path, split: Split, texts: list[str]) -> None:
             row: dict[str, Any] = {"id": number if name is None else name, "source": example.source}
             if example.source_pair is not None:
                 row["source_pair"] = example.source_pair
-            row |= {"prediction": text, "references": list(example.targets)}
+            row |= {"prediction": text, **({"references": list(example.targets)} if example.targets else {})}
             lines.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
@@ -270,7 +275,7 @@ def write_card(
 ) -> None:
     """Write the model card of the run."""
     args, config = trainer.args, trainer.model.config
-    scored = [name for name in EVALUATED if name in splits]
+    scored = [name for name in EVALUATED if name in splits and all(splits[name].references)]
     common = {
         f"{name} rows that are in the training data": f"{rows:.0f} of {len(splits[name].examples)}"
         for name in scored

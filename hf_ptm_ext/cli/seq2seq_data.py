@@ -59,6 +59,7 @@ def read_split(data: Seq2SeqDataArguments, name: str) -> list[SourceTarget] | No
             file_format=data.file_format,
             encoding=data.encoding,
             max_context_characters=data.max_context_characters,
+            unlabelled=name == "test",
         )
     elif data.dataset_name and split:
         examples = dataset_source_target(
@@ -68,6 +69,7 @@ def read_split(data: Seq2SeqDataArguments, name: str) -> list[SourceTarget] | No
             source_column=columns[0],
             target_column=columns[1],
             source_pair_column=data.source_pair_column,
+            unlabelled=name == "test",
         )
     else:
         return None
@@ -75,6 +77,14 @@ def read_split(data: Seq2SeqDataArguments, name: str) -> list[SourceTarget] | No
     read = list(islice(examples, limit))
     if not read:
         raise ValueError(f"`{name}_file` or `{name}_split` has no example: {files or split}.")
+    hidden = [number for number, example in enumerate(read) if not example.targets]
+    if hidden and len(hidden) < len(read):
+        raise ValueError(
+            f"`{name}_file` or `{name}_split`: {len(hidden)} of {len(read)} rows have no target, the first of which "
+            f"is row {hidden[0]} (counted from 0). Give all of them one, or none."
+        )
+    if hidden:
+        logger.warning("The %d %s rows have no targets: they are predicted and not scored.", len(hidden), name)
     return read
 
 
@@ -107,7 +117,7 @@ def tokenize(data: Seq2SeqDataArguments, examples: list[SourceTarget], tokenizer
     for start in range(0, len(examples), BATCH):
         part = examples[start : start + BATCH]
         sources += encode_sources(data, part, tokenizer)
-        targets += tokenizer(text_target=[one.targets[0] for one in part], verbose=False)["input_ids"]
+        targets += tokenizer(text_target=[next(iter(one.targets), "") for one in part], verbose=False)["input_ids"]
     for what, ids, limit in (
         ("source", sources, data.max_source_length),
         ("target", targets, data.max_target_length),

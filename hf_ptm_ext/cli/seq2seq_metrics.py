@@ -39,6 +39,7 @@ class GenerationMetrics:
             self.options = {"tokenize": named or fitting, "lowercase": decoding.lowercase_metric}
         # A wrong option shows now, not after the training.
         result = self.metric.compute(predictions=["a"], references=["a"], **self.options)
+        self.produced = (*(("bleu",) if "score" in result else result), "gen_len", "empty_predictions")
         self.signature = result.get("signature") or rouge.signature(named or fitting, decoding.use_stemmer)
         self.lost_letters = 0
         if (named or fitting) == "word":

@@ -26,7 +26,8 @@ class SourceTarget(NamedTuple):
 
     Args:
         source: the text that is read.
-        targets: the text that is written: the first one is trained on, all are references of an evaluation.
+        targets: the text that is written: the first one is trained on, all are references of an evaluation;
+            none where they are not told.
         source_pair: a second text that is read, such as the answer to ask for; never cut when the source is.
         id: its name in the data set, if it has one.
     """
@@ -46,6 +47,7 @@ def read_source_target(
     file_format: str | None = None,
     encoding: str = "utf-8",
     max_context_characters: int | None = None,
+    unlabelled: bool = False,
 ) -> Iterator[SourceTarget]:
     """Read examples from files.
 
@@ -61,6 +63,7 @@ def read_source_target(
         encoding (`str`, *optional*, defaults to `"utf-8"`): Of files of text.
         max_context_characters (`int`, *optional*): With `"squad"`, cut passages to this many characters around the
             answer.
+        unlabelled (`bool`, *optional*, defaults to `False`): Rows may be without a target, and have no `targets` then.
 
     Returns:
         `Iterator[SourceTarget]`: the examples in the order of the files.
@@ -86,7 +89,7 @@ def read_source_target(
             else:
                 yield from read_rows(path, kind, encoding)
 
-    yield from source_target_rows(rows(), source_column, source_pair_column, target_column)
+    yield from source_target_rows(rows(), source_column, source_pair_column, target_column, unlabelled)
 
 
 def source_target_rows(
@@ -94,6 +97,7 @@ def source_target_rows(
     source_column: str,
     source_pair_column: str | None,
     target_column: str,
+    unlabelled: bool = False,
 ) -> Iterator[SourceTarget]:
     """Take the texts out of rows and check them.
 
@@ -102,6 +106,7 @@ def source_target_rows(
         source_column (`str`): Where the source is.
         source_pair_column (`str`, *optional*): Where the second source text is.
         target_column (`str`): Where the target is: a text or a list of texts.
+        unlabelled (`bool`, *optional*, defaults to `False`): Rows may be without a target.
 
     Returns:
         `Iterator[SourceTarget]`: the examples.
@@ -124,7 +129,9 @@ def source_target_rows(
         pair = None
         if source_pair_column is not None:
             pair = " ".join(_texts(row, source_pair_column, "source_pair_column"))
-        return SourceTarget(source[0], tuple(_texts(row, target_column, "target_column")), pair, id_of(row))
+        hidden = unlabelled and row.get(target_column) in (None, "", [])
+        targets = () if hidden else tuple(_texts(row, target_column, "target_column"))
+        return SourceTarget(source[0], targets, pair, id_of(row))
 
     yield from usable(rows, example)
 
@@ -138,6 +145,7 @@ def dataset_source_target(
     target_column: str = "target",
     source_pair_column: str | None = None,
     revision: str | None = None,
+    unlabelled: bool = False,
 ) -> Iterator[SourceTarget]:
     """Read examples from a dataset of the Hub or of a local folder.
 
@@ -149,6 +157,7 @@ def dataset_source_target(
         target_column (`str`, *optional*, defaults to `"target"`): As in `read_source_target`.
         source_pair_column (`str`, *optional*): As in `read_source_target`.
         revision (`str`, *optional*): Branch, tag or commit on the Hub.
+        unlabelled (`bool`, *optional*, defaults to `False`): As in `read_source_target`.
 
     Returns:
         `Iterator[SourceTarget]`: the examples.
@@ -166,7 +175,7 @@ def dataset_source_target(
     [SourceTarget(source='One.', targets=('1',), source_pair=None, id=None)]
     """
     rows = placed_dataset_rows(dataset_rows(path, name, split=split, revision=revision), path, split)
-    yield from source_target_rows(rows, source_column, source_pair_column, target_column)
+    yield from source_target_rows(rows, source_column, source_pair_column, target_column, unlabelled)
 
 
 def _texts(row: Mapping[str, Any], column: str, argument: str) -> list[str]:

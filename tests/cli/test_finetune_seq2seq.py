@@ -301,6 +301,10 @@ def test_phrases_of_the_source_can_be_copied_and_generated_ones_not_repeated():
         ({"search": "beam"}, "`search`"),
         ({"family": "bart", "config_overrides": TINY_BART, "search": "unilm"}, "Use stock"),
         ({"metric": "bleu"}, "`metric`"),
+        (
+            {"load_best_model_at_end": True, "eval_strategy": "steps", "metric_for_best_model": "accuracy"},
+            "one of loss, rouge1",
+        ),
         ({"metric_tokenizer": "zh"}, "`tokenizer` must be one of word, character"),
         ({"metric": "sacrebleu", "metric_tokenizer": "word"}, "`tokenize`"),
         ({"generation_max_length": 60}, "`max_new_tokens`"),
@@ -387,6 +391,16 @@ def test_unilm_overfits_32_real_pairs_token_by_token(tmp_path):
     assert sum(exact) == 32
     metrics = read_metrics(folder)
     assert metrics["eval_rouge2"] > 0.95 > metrics["baseline_eval_rouge2"]
+
+
+def test_sources_without_targets_are_predicted_and_not_scored(finished, tmp_path):
+    rows = [{"key": f"q{number}", "source": f"a text about ship {number}"} for number in range(3)]
+    (tmp_path / "test.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    metrics = finetune(tmp_path / "out", test_file=tmp_path / "test.jsonl", max_steps=1, save_strategy="no")
+    assert not any("test_" in name for name in metrics), sorted(metrics)
+    lines = (tmp_path / "out" / "predictions_test.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line).keys() for line in lines] == [{"id", "source", "prediction"}] * 3
+    validate_model_card(tmp_path / "out")
 
 
 @pytest.mark.slow
