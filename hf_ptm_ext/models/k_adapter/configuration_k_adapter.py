@@ -66,7 +66,6 @@ class KAdapterConfig(KAdapterEncoderInside, PreTrainedConfig):
     """
 
     model_type = "k_adapter"
-    sub_configs = {"encoder_config": PreTrainedConfig}
     keys_to_ignore_at_inference = ["hidden_states", "attentions", "stacked_features"]
 
     encoder_config: Any = None
@@ -136,5 +135,10 @@ class KAdapterConfig(KAdapterEncoderInside, PreTrainedConfig):
                 "outputs differ, load it with the code it carries (trust_remote_code=True, package not imported)."
             )
 
+
+# Behind the class: importing AutoConfig registers it.
+from transformers import AutoConfig  # noqa: E402
+
+KAdapterConfig.sub_configs = {"encoder_config": AutoConfig}
 
 __all__ = ["KAdapterConfig"]

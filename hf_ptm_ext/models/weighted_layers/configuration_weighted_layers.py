@@ -51,7 +51,6 @@ class WeightedLayersConfig(WeightedLayersEncoderInside, PreTrainedConfig):
     """
 
     model_type = "weighted_layers"
-    sub_configs = {"encoder_config": PreTrainedConfig}
     keys_to_ignore_at_inference = ["hidden_states", "attentions", "pooler_output"]
 
     encoder_config: Any = None
@@ -98,5 +97,10 @@ class WeightedLayersConfig(WeightedLayersEncoderInside, PreTrainedConfig):
                 "outputs differ, load it with the code it carries (trust_remote_code=True, package not imported)."
             )
 
+
+# Behind the class: importing AutoConfig registers it.
+from transformers import AutoConfig  # noqa: E402
+
+WeightedLayersConfig.sub_configs = {"encoder_config": AutoConfig}
 
 __all__ = ["WeightedLayersConfig"]
