@@ -173,6 +173,22 @@ def own_search(search: Any, beams: int, arguments: dict[str, Any]) -> dict[str, 
     return arguments
 
 
+def refuse_guidance(arguments: dict[str, Any], defaults: GenerationConfig) -> None:
+    """Refuse `guidance_scale`: upstream's second pass feeds the target alone, as if it were a source.
+
+    Args:
+        arguments: of `generate`.
+        defaults: the model's configuration.
+    """
+    sources = [arguments, *(vars(one) for one in (arguments.get("generation_config"), defaults) if one is not None)]
+    scale = next((source["guidance_scale"] for source in sources if source.get("guidance_scale") is not None), 1)
+    if scale != 1:
+        raise ValueError(
+            f"`guidance_scale` must be 1, got {scale}: what it compares with is a text without its source, which an "
+            "encoder-decoder cannot continue. Leave it out."
+        )
+
+
 def end_tokens(model: Any, generation_config: GenerationConfig | None) -> list[int]:
     """The ids that end a text.
 

@@ -37,7 +37,7 @@ from .configuration_k_adapter import AUTO_MAP, HF_PTM_EXT_VERSION, KAdapterConfi
 from .encoder_k_adapter import KAdapterSelfAttention, KAdapterSelfOutput, refuse_unknown_arguments
 from .heads_k_adapter import classification_loss, problem_type_loss, span_extraction_loss
 from .loading_k_adapter import KAdapterLoading
-from .mask_contract_k_adapter import read_attention_mask, two_dimensional
+from .mask_contract_k_adapter import read_attention_mask, refuse_learnt_tokens, two_dimensional
 from .masks_k_adapter import build_attention_mask
 
 ADAPTER_FILE = "k_adapter_{name}.safetensors"
@@ -405,6 +405,13 @@ class KAdapterForRelationClassification(KAdapterPreTrainedModel):
         Raises:
             ValueError: the places are neither given nor marked.
         """
+        refuse_learnt_tokens(
+            self,
+            attention_mask,
+            inputs_embeds,
+            subject_positions=subject_positions,
+            object_positions=object_positions,
+        )
         output = self.k_adapter(
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
         )
@@ -594,6 +601,7 @@ class KAdapterForSequenceClassification(KAdapterPreTrainedModel):
         Returns:
             `loss` and `logits` `(batch, num_labels)`.
         """
+        refuse_learnt_tokens(self, attention_mask, inputs_embeds, entity_positions=entity_positions)
         output = self.k_adapter(
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
         )

@@ -58,8 +58,14 @@ from .losses_mass import (
     target_sums,
     values_can_be_read,
 )
-from .mask_contract_mass import over_cache, read_attention_mask, takes_past_key_values, two_dimensional
-from .search_mass import own_search
+from .mask_contract_mass import (
+    over_cache,
+    read_attention_mask,
+    refuse_learnt_tokens,
+    takes_past_key_values,
+    two_dimensional,
+)
+from .search_mass import own_search, refuse_guidance
 
 
 class MassPreTrainedModel(MassLoading, PreTrainedModel):
@@ -370,6 +376,7 @@ class MassModel(MassPreTrainedModel):
         """
         if not torch.compiler.is_compiling():
             refuse_unknown_arguments(type(self).__name__, kwargs, MODEL_ARGUMENTS)
+        refuse_learnt_tokens(self, attention_mask, inputs_embeds, decoder_position_ids=decoder_position_ids)
         if attention_mask is None:
             attention_mask = real_tokens(self.config, input_ids)
         check_source_mask(attention_mask)
@@ -629,6 +636,7 @@ class MassForConditionalGeneration(MassPreTrainedModel, GenerationMixin):
         sources = kwargs.get("input_ids") if inputs is None else inputs
         if sources is not None and kwargs.get("attention_mask") is None:
             kwargs["attention_mask"] = real_tokens(self.config, sources).long()
+        refuse_guidance(kwargs, self.generation_config)
         refuse_unknown_arguments(
             type(self).__name__, {"token_type_ids": kwargs.pop("token_type_ids", None)}, MODEL_ARGUMENTS
         )

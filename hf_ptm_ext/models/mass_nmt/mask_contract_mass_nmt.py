@@ -65,6 +65,32 @@ def over_cache(mask: Any, keys: int | torch.Tensor) -> Any:
     return torch.nn.functional.pad(mask, (keys - mask.shape[1], 0), value=True)
 
 
+def refuse_learnt_tokens(model: Any, mask: Any, inputs_embeds: torch.Tensor | None, **places: Any) -> None:
+    """Refuse places of tokens where PEFT's prompt tuning has put learnt tokens in front, which no place counts.
+
+    PEFT says nothing of them, but its masks are of floats, and without a mask its model is frozen.
+
+    Args:
+        model: the model.
+        mask: the attention mask as it came.
+        inputs_embeds: with the learnt tokens, if there are any.
+        places: inputs that count tokens from the first of the text, by name; `None` is none.
+
+    Raises:
+        ValueError: there is one beside learnt tokens.
+    """
+    given = [name for name, value in places.items() if value is not None]
+    if inputs_embeds is None or not given:
+        return
+    frozen = mask is None and not any(value.requires_grad for value in model.base_model.parameters())
+    if frozen or (two_dimensional(mask) and mask.is_floating_point()):
+        raise ValueError(
+            f"`{given[0]}` must be left out with learnt tokens in front of the text, PEFT's prompt tuning and "
+            "p-tuning, which it does not count. Use LoRA, or `PrefixTuningConfig` if the model generates; where no "
+            "such tokens are, pass an `attention_mask` of integers."
+        )
+
+
 def two_dimensional(mask: Any) -> bool:
     """Whether a mask is one of tokens, `(batch, tokens)`, and no finished one."""
     return torch.is_tensor(mask) and mask.dim() == 2

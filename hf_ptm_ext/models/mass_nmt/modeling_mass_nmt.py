@@ -54,9 +54,15 @@ from .inputs_mass_nmt import (
 from .layers_mass_nmt import MassNmtAttention, MassNmtDecoderLayer, MassNmtEncoderLayer, MassNmtLayer
 from .loading_mass_nmt import MassNmtLoading
 from .losses_mass_nmt import mean_over_targets, select_labelled, summed_cross_entropy, target_sums
-from .mask_contract_mass_nmt import over_cache, read_attention_mask, takes_past_key_values, two_dimensional
+from .mask_contract_mass_nmt import (
+    over_cache,
+    read_attention_mask,
+    refuse_learnt_tokens,
+    takes_past_key_values,
+    two_dimensional,
+)
 from .outputs_mass_nmt import MassNmtEncoderOutput
-from .search_mass_nmt import own_search
+from .search_mass_nmt import own_search, refuse_guidance
 
 
 class MassNmtPreTrainedModel(MassNmtLoading, PreTrainedModel):
@@ -391,6 +397,7 @@ class MassNmtModel(MassNmtPreTrainedModel):
         """
         if not torch.compiler.is_compiling():
             refuse_unknown_arguments(type(self).__name__, kwargs, MODEL_ARGUMENTS)
+        refuse_learnt_tokens(self, attention_mask, inputs_embeds, decoder_position_ids=decoder_position_ids)
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
                 input_ids, attention_mask, langs, inputs_embeds, return_dict=True, **without_cache(kwargs)
@@ -664,6 +671,7 @@ class MassNmtForConditionalGeneration(MassNmtPreTrainedModel, GenerationMixin):
         source = kwargs.pop("input_ids", None) if inputs is None else inputs
         batch, device = number_of_rows(source, kwargs), self.device
         check_generation(self.config, source, kwargs, self.generation_config)
+        refuse_guidance(kwargs, self.generation_config)
         refuse_unknown_arguments(
             type(self).__name__, {"token_type_ids": kwargs.pop("token_type_ids", None)}, MODEL_ARGUMENTS
         )

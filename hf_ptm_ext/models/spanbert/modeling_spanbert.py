@@ -69,7 +69,7 @@ from .losses_spanbert import (
     pretraining_losses,
     pretraining_sums,
 )
-from .mask_contract_spanbert import read_attention_mask
+from .mask_contract_spanbert import read_attention_mask, refuse_learnt_tokens
 from .outputs_spanbert import SpanBertForPreTrainingOutput, SpanBertModelOutput
 
 
@@ -355,6 +355,7 @@ class SpanBertForPreTraining(SpanBertWithVocabularyHead):
             ValueError: labels come without what they need (pairs, the next-sentence head), with wrong shapes, or with
                 boundaries outside the row.
         """
+        refuse_learnt_tokens(self, attention_mask, inputs_embeds, span_boundaries=span_boundaries)
         given = input_ids if input_ids is not None else inputs_embeds
         check_targets(
             self,

@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList, StopStringCriteria
+from transformers.generation import PrefixConstrainedLogitsProcessor
 from transformers.utils import ModelOutput, logging
 
 logger = logging.get_logger(__name__)
@@ -140,6 +141,9 @@ def unilm_beam_search(
     others = [
         one for one in stopping_criteria or () if not (hasattr(one, "eos_token_id") or hasattr(one, "max_length"))
     ]
+    for processor in logits_processor or ():
+        if isinstance(processor, PrefixConstrainedLogitsProcessor):
+            processor._num_beams = beams  # upstream's call counts one
     finished = torch.zeros(batch, dtype=torch.bool, device=device)
     first_row = torch.arange(batch, device=device)[:, None]
     for step in range(steps):
@@ -154,7 +158,9 @@ def unilm_beam_search(
         logits = outputs.logits[:, -1].to(dtype=torch.float32, device=device)
         log_probs = logits.log_softmax(dim=-1) if beams > 1 else logits
         if logits_processor:
-            log_probs = logits_processor(input_ids, log_probs)
+            copies = beams if step == 0 else 1  # upstream's processors count on K rows for each text
+            ids, rows = (values.repeat_interleave(copies, dim=0) for values in (input_ids, log_probs))
+            log_probs = logits_processor(ids, rows)[::copies]
         if beams > 1 and forbid_duplicate_ngrams:
             log_probs = log_probs + FORBIDDEN * repeated_ngrams(
                 input_ids[:, prompt_length:], ngram_size, log_probs.shape[1], exempt

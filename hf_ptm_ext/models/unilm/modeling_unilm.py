@@ -56,7 +56,13 @@ from .inputs_unilm import (
     sequence_ids_of,
 )
 from .losses_unilm import fine_tuning_mean, vocabulary_loss_sum
-from .mask_contract_unilm import finished_mask, read_attention_mask, takes_past_key_values, two_dimensional
+from .mask_contract_unilm import (
+    finished_mask,
+    read_attention_mask,
+    refuse_learnt_tokens,
+    takes_past_key_values,
+    two_dimensional,
+)
 from .modes_unilm import (
     SEQ2SEQ,
     build_attention_mask,
@@ -158,6 +164,9 @@ class UniLMModel(UniLMPreTrainedModel):
             refuse_unknown_arguments(type(self).__name__, kwargs, ENCODER_ARGUMENTS)
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Exactly one of `input_ids` and `inputs_embeds` must be given.")
+        refuse_learnt_tokens(
+            self, attention_mask, inputs_embeds, source_lengths=source_lengths, pseudo_lengths=pseudo_lengths
+        )
         if inputs_embeds is None:
             inputs_embeds = self.embeddings.word_embeddings(input_ids)
         shape, device = inputs_embeds.shape[:2], inputs_embeds.device
@@ -578,13 +587,7 @@ class UniLMForConditionalGeneration(UniLMGeneration, UniLMWithVocabularyHead, Ge
         """
         if not torch.compiler.is_compiling():
             refuse_unknown_arguments(type(self).__name__, kwargs, ENCODER_ARGUMENTS)
-        floats = two_dimensional(attention_mask) and attention_mask.is_floating_point()
-        if inputs_embeds is not None and (step_inputs or (floats and source_lengths is not None)):
-            raise ValueError(
-                "`inputs_embeds` with learnt tokens in front, PEFT's prompt tuning, go with no `source_lengths` and "
-                "no `generate`, which would not count them. Use `PrefixTuningConfig` or LoRA; a mask that is "
-                "not PEFT's passes as `attention_mask.long()`."
-            )
+        refuse_learnt_tokens(self, attention_mask, inputs_embeds, step_inputs=step_inputs)
         if step_inputs:
             attention_mask, position_ids, token_type_ids = (
                 step_inputs[name] for name in ("attention_mask", "position_ids", "token_type_ids")

@@ -52,7 +52,7 @@ from .inputs_zen import (
     position_ids_of,
 )
 from .loading_zen import ZenLoading
-from .mask_contract_zen import read_attention_mask
+from .mask_contract_zen import read_attention_mask, refuse_learnt_tokens
 from .ngrams_zen import (
     ZenNgramEmbeddings,
     ZenNgramEncoder,
@@ -216,6 +216,7 @@ class ZenModel(ZenPreTrainedModel):
             refuse_unknown_arguments(type(self).__name__, kwargs, ENCODER_ARGUMENTS)
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Exactly one of `input_ids` and `inputs_embeds` must be given.")
+        refuse_learnt_tokens(self, attention_mask, inputs_embeds, ngram_positions=ngram_positions)
         if inputs_embeds is None:
             inputs_embeds = self.embeddings.word_embeddings(input_ids)
         attention_mask = read_attention_mask(self.config, attention_mask, inputs_embeds)

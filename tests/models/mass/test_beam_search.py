@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from transformers import BertTokenizerFast
+from transformers import BertTokenizerFast, GenerationConfig
 
 from hf_ptm_ext import MassConfig, MassForConditionalGeneration
 from tests.models.mass.test_mass_golden import SEARCHES, close, golden, load  # noqa: F401
@@ -157,3 +157,12 @@ def test_a_minimum_that_leaves_no_room_for_the_end_gives_texts_all_the_same():
     output = model_of(0).generate(torch.tensor([[5, 6, SEP]]), search_beam_size=2, max_new_tokens=4, min_new_tokens=4)
     assert output.shape == (1, 5)
     assert output[0, [0, -1]].tolist() == [SEP, SEP]
+
+
+@pytest.mark.parametrize("configured", [True, False])
+def test_guidance_is_refused_by_its_name(configured):
+    given = {"guidance_scale": 1.5}
+    options = {"generation_config": GenerationConfig(max_new_tokens=3, **given)} if configured else given
+    with pytest.raises(ValueError, match="`guidance_scale`"):
+        model_of(0).generate(torch.tensor([[5, 6, SEP]]), **options)
+    model_of(0).generate(torch.tensor([[5, 6, SEP]]), guidance_scale=1.0, max_new_tokens=3)

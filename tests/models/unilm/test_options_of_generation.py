@@ -111,6 +111,15 @@ def test_beginnings_are_those_of_the_output(model, search):
     assert not any(CLS in ids for ids in seen)
 
 
+def test_each_text_of_a_batch_has_its_own_allowed_words(model, search):
+    allowed = [[10, 11, SEP], [20, 21, SEP]]
+    ids = torch.tensor([SOURCE, SOURCE])
+    options = {"max_new_tokens": 5, "min_new_tokens": 3, **SEARCHES[search]}
+    texts = model.generate(ids, prefix_allowed_tokens_fn=lambda row, _: allowed[row], **options)[:, len(SOURCE) :]
+    for text, words in zip(texts.tolist(), allowed, strict=True):
+        assert {*text} - {PAD} <= {*words}
+
+
 def test_options_about_the_source_read_the_source(model, search):
     assert written(model, search, text=[7, 8, 9, SEP], encoder_no_repeat_ngram_size=2)[:2] != [7, 8]
     assert written(model, search, text=[8, 7, SEP], encoder_no_repeat_ngram_size=2) == [8, 7, SEP]
