@@ -176,8 +176,8 @@ def adapt(
         examples,
         lambda found: task.encode(found, encoder.tokenizer, data_args.max_seq_length),
         data_args,
+        bad,
     )
-    splits.notes |= bad.results()
 
     def build(method: str, args: AdaptArguments) -> tuple[ResumableTrainer, Any]:
         if method == FULL:

@@ -89,8 +89,8 @@ def distill(
         examples,
         lambda found: task.encode(found, pair.tokenizer, data_args.max_seq_length),
         data_args,
+        bad,
     )
-    splits.notes |= bad.results()
 
     def common(args: Any) -> dict[str, Any]:
         """What every Trainer of the job is given."""

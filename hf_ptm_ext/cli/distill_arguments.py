@@ -248,6 +248,7 @@ def stage_arguments(args: DistillArguments, options: dict[str, Any], folder: str
     values = {f.name: getattr(args, f.name) for f in fields(TrainingArguments) if f.init}
     if not last:
         values |= {"eval_strategy": "no", "load_best_model_at_end": False, "metric_for_best_model": None}
+        values |= {"save_strategy": "no"} if args.save_strategy == "best" else {}
     values |= {"resume_from_checkpoint": None, **options, "output_dir": folder}
     cls: Any = DistillationArguments
     if options.get("preset") == THESEUS:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..data.bad_rows import SKIP
+from ..data.bad_rows import SKIP, BadRows
 from .seeded_runs import summary, write_lines
 
 logger = logging.getLogger(__name__)
@@ -55,6 +55,7 @@ class Splits:
         encode: from examples (and a variant) to rows.
         options: `drop_overlap`, whether rows that are in the training data and in another split are left out of
             "train" or of "evaluation" (`None`: of neither), and `on_bad_rows`.
+        bad: the context in which the splits were read, in their order.
 
     Raises:
         ValueError: a split cannot be scored; the message says why.
@@ -66,12 +67,16 @@ class Splits:
         examples: Mapping[str, Sequence[Any]],
         encode: Callable[..., Any],
         options: Any,
+        bad: BadRows,
     ):
         self.task, self._encode = task, encode
         self._skips = options.on_bad_rows == SKIP
-        self.notes: dict[str, Any] = {}
+        self.notes: dict[str, Any] = bad.results()
         self.examples = {split: list(found) for split, found in examples.items()}
-        self._numbers = {split: list(range(len(found))) for split, found in self.examples.items()}
+        read = bad.numbers or [list(range(len(found))) for found in self.examples.values()]
+        self._numbers = {
+            split: numbers[: len(self.examples[split])] for split, numbers in zip(examples, read, strict=True)
+        }
         self.evaluated = tuple(split for split in (VALIDATION, TEST) if split in examples)
         self.scored = tuple(split for split in self.evaluated if self._has_labels(split))
         self._count_overlap(options.drop_overlap)

@@ -93,8 +93,7 @@ def finetune(
         options = encoder.tokenizer_options(variant)
         return task.encode(found, encoder.tokenizer, data_args.max_seq_length, **options)
 
-    splits = Splits(task, examples, encode, data_args)
-    splits.notes |= bad.results()
+    splits = Splits(task, examples, encode, data_args, bad)
 
     def build(variant: str, args: FinetuneArguments) -> tuple[ResumableTrainer, Any]:
         trainer = ResumableTrainer(

@@ -232,8 +232,8 @@ def check(data: TaskDataArguments, knowledge: KnowledgeGraphArguments, training:
             raise ValueError(f"`{name}` needs `kg`, got none. Name the graphs, or leave `{name}` out.")
     if training.eval_strategy != "no" and not (data.validation_file or data.validation_split):
         raise ValueError(
-            f"`eval_strategy` = {training.eval_strategy} needs `validation_file` or `validation_split`: the test data "
-            "must not choose the model."
+            f"`eval_strategy` = {training.eval_strategy.value} needs `validation_file` or `validation_split`: the "
+            "test data must not choose the model."
         )
 
 

@@ -81,8 +81,8 @@ def parse(
         raise ValueError("`validation_file` or `test_file` must be named: without either nothing is measured.")
     if training.eval_strategy != "no" and data.validation_file is None:
         raise ValueError(
-            f"`eval_strategy` = {training.eval_strategy} needs `validation_file`: the test data must not choose the "
-            "model."
+            f"`eval_strategy` = {training.eval_strategy.value} needs `validation_file`: the test data must not choose "
+            "the model."
         )
     return model, data, training
 

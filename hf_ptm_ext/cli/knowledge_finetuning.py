@@ -72,8 +72,7 @@ def finetune(
     def encode(found: list[Any], variant: str) -> Rows:
         return Rows(rows_of(task, found, processors[variant], table if variant == WITH else None, data_args))
 
-    splits = Splits(task, examples, encode, data_args)
-    splits.notes |= bad.results()
+    splits = Splits(task, examples, encode, data_args, bad)
     table = open_table(model_args, splits.examples)
     count_cut_mentions(splits, model_args, data_args)
 

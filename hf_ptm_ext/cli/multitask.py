@@ -79,8 +79,7 @@ class OneOfSeveral:
                 examples, task = read_splits(data_args)
             self.encoder = Encoder(task, model_args, KnowledgeGraphArguments())
             self.task = self.encoder.task
-            self.splits = Splits(self.task, examples, self._encode, data_args)
-            self.splits.notes |= bad.results()
+            self.splits = Splits(self.task, examples, self._encode, data_args, bad)
         except ValueError as error:
             raise ValueError(f"Task {name}: {error}") from error
 

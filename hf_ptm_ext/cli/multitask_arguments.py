@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 
@@ -111,11 +111,7 @@ class MultitaskArguments(SeededArguments):
     output_dir: str = field(default="outputs/multitask", metadata={"help": "Where results and the models go."})
     num_train_epochs: float = field(default=5.0, metadata={"help": "Passes over the mixed batches (MT-DNN: 5)."})
     learning_rate: float = field(default=5e-5, metadata={"help": "Peak learning rate of AdamW (MT-DNN: 5e-5)."})
-
-    def __post_init__(self) -> None:
-        if self.load_best_model_at_end and self.metric_for_best_model is None:
-            self.metric_for_best_model = "score"  # the mean of the tasks' main scores
-        super().__post_init__()
+    best_by: ClassVar[str] = "score"  # the mean of the tasks' main scores
 
 
 GROUPS = (FinetuneModelArguments, TasksArguments, MultitaskArguments)

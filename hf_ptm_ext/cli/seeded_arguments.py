@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from .job_arguments import JobArguments
 from .options import read_options
@@ -37,13 +37,17 @@ class SeededArguments(JobArguments):
         default=None, metadata={"help": "auto: go on with the runs of the output folder, or start if there are none."}
     )
 
+    best_by: ClassVar[str] = "loss"  # which score says what is best, if none is named
+
     def __post_init__(self) -> None:
-        if self.load_best_model_at_end:
+        if self.load_best_model_at_end or str(self.save_strategy) in ("best", "SaveStrategy.BEST"):
             if str(self.eval_strategy) in ("no", "IntervalStrategy.NO"):
+                name = "`load_best_model_at_end`" if self.load_best_model_at_end else "`save_strategy` = best"
                 raise ValueError(
-                    "`load_best_model_at_end` needs an `eval_strategy`, epoch or steps, got no: without evaluation "
-                    "there is no best model."
+                    f"{name} needs an `eval_strategy`, epoch or steps, got no: without evaluation there is no best "
+                    "model."
                 )
+            self.metric_for_best_model = self.metric_for_best_model or self.best_by
             if self.save_strategy == type(self).__dataclass_fields__["save_strategy"].default:
                 # A checkpoint for each evaluation, which upstream asks for.
                 self.save_strategy, self.save_steps = self.eval_strategy, self.eval_steps or self.logging_steps

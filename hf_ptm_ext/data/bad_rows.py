@@ -46,6 +46,7 @@ class BadRows:
         self.on_bad_rows = on_bad_rows
         self.read = 0
         self.errors: list[tuple[str, ValueError]] = []
+        self.numbers: list[list[int]] = []  # of each reader's examples, among its rows
         self._ids: dict[tuple[str, Any], str] = {}
         self._twice: list[str] = []
         self._token: Token[BadRows | None] | None = None
@@ -147,7 +148,8 @@ def usable(
     """
     collecting = _CURRENT.get()
     bad = BadRows() if collecting is None else collecting
-    for where, row in rows:
+    bad.numbers.append(numbers := [])
+    for number, (where, row) in enumerate(rows):
         bad.read += 1
         try:
             if isinstance(row, ValueError):
@@ -160,6 +162,7 @@ def usable(
         if named and getattr(example, "group", None) is None:  # the rows of a group may share its name
             bad.named(where, getattr(example, "id", None))
         if example is not None and (collecting is not None or not bad.errors):
+            numbers.append(number)
             yield example
     if collecting is None:
         bad.tell()

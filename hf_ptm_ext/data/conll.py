@@ -68,6 +68,15 @@ def conll_rows(
         sentences = _without_numbers(path, sentences, width, words, tags, unlabelled)
         words = 2 if words is None else words
         tags = 3 if tags is None and width > 2 else tags
+    elif (
+        words is None
+        and width > 3
+        and all(len({line.fields[0] for line in block}) == 1 < len(block) for block in sentences)
+    ):
+        raise ValueError(
+            f"{path}: the first column is the same in all lines of a sentence, so it names something else than words. "
+            "Name the columns of words and tags by their numbers: `words_column`, `tags_column`."
+        )
     elif tags is None:
         _tell_other_tags(path, plain, width)
     for block in sentences:
@@ -112,14 +121,23 @@ def _without_comments(block: list[_Line], width: int, tabs: bool, known: set[str
 
 
 def _is_numbered(sentences: list[list[_Line]], width: int) -> bool:
-    """Whether the first column counts the words of (nearly) every sentence, from 0 or 1."""
+    """Whether the first column counts the words of (nearly) every sentence: from 0, 1 or the last number on."""
     if width < 2 or max(map(len, sentences), default=0) < 2:
         return False
-    counting = 0
+    counting, behind = 0, 0
     for block in sentences:
-        numbers = [line.fields[0] for line in block if not _NO_TOKEN.fullmatch(line.fields[0])]
-        counting += any(numbers == [str(number + first) for number in range(len(numbers))] for first in (0, 1))
+        numbers = [re.split("[-.]", line.fields[0])[-1] for line in _tokens(block)]
+        starts = [
+            first for first in (0, 1, behind) if numbers == [str(first + place) for place in range(len(numbers))]
+        ]
+        counting += bool(starts)
+        behind = (starts or [0])[0] + len(numbers)
     return 10 * counting >= 9 * len(sentences)
+
+
+def _tokens(block: list[_Line]) -> list[_Line]:
+    """Lines whose number is none of several or of no word, unless all are: numbers of sentence and word."""
+    return [line for line in block if not _NO_TOKEN.fullmatch(line.fields[0])] or block
 
 
 def _without_numbers(
@@ -143,18 +161,29 @@ def _without_numbers(
             words or 2,
             tags or 3,
         )
-    kept = [[line for line in block if not _NO_TOKEN.fullmatch(line.fields[0])] for block in sentences]
+    kept = [_tokens(block) for block in sentences]
     if left := sum(map(len, sentences)) - sum(map(len, kept)):
         logger.warning("%s: %d lines numbered as 1-2 or 8.1 are no words and are left out.", path, left)
     return [block for block in kept if block]
 
 
 def _tell_other_tags(path: Path, lines: list[_Line], width: int) -> None:
-    """Say that another column than the last has tags of spans of the same types."""
-    columns = [
-        marked_types(line.fields[place] for line in lines if len(line.fields) == width) for place in range(width)
+    """Say that another column than the last has tags of spans: of the same types, or it alone."""
+    columns = [{line.fields[place] for line in lines if len(line.fields) == width} for place in range(width)]
+    types = [marked_types(column) for column in columns]
+    whole = [
+        bool(found) and all(marked_types([tag]) for tag in column - {OUTSIDE})
+        for found, column in zip(types, columns, strict=True)
     ]
-    others = [place + 1 for place in range(1, width - 1) if columns[place] & columns[-1]]
+    if sole := [place + 1 for place in range(width - 1) if whole[place] and not types[-1]]:
+        logger.warning(
+            "%s: column %d has tags of spans, and the last one, %d, which is read, has none. Name the columns of "
+            "words and tags by their numbers with `words_column` and `tags_column`.",
+            path,
+            sole[0],
+            width,
+        )
+    others = [place + 1 for place in range(1, width - 1) if types[place] & types[-1]]
     if others:
         logger.warning(
             "%s: columns %s and %d have tags of the same types; the last one is read. Name another by its number with "

@@ -5,6 +5,7 @@ set: one rule for CSV, TSV, JSON lines, Parquet and `datasets`. Such rows are re
 """
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from .bad_rows import usable
 from .rows import PlacedRow, column_of, dataset_rows, id_of, placed_dataset_rows, placed_rows, typed
 
 NO_LABEL = ("-1", "-1.0")
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,2})?")
 
 
 class LabelledText(NamedTuple):
@@ -190,7 +192,7 @@ def _label(
     if unlabelled and column not in row:
         return None
     value = column_of(row, column, "label_column")
-    if isinstance(value, bool) or not isinstance(value, str | int | float | None):
+    if not isinstance(value, str | int | float | None):
         raise ValueError(
             f"column {column!r} must hold a label (a word or a number), got {type(value).__name__}. Set "
             "`label_column` to the column of classes, or take the row out."
@@ -206,7 +208,12 @@ def _label(
     if names is not None and isinstance(value, int):
         if not 0 <= value < len(names):
             raise ValueError(f"column {column!r} has {value}, and its classes are 0 to {len(names) - 1}.")
-        return names[value]
+        label = names[value]
+    if scores and not NUMBER.fullmatch(label):
+        raise ValueError(
+            f"column {column!r} must be a number for `task` = regression, got {label!r}. Set `label_column`, or take "
+            "the row out."
+        )
     return label
 
 

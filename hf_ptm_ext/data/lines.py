@@ -58,7 +58,7 @@ def check_encoding(encoding: str) -> None:
     """
     try:
         codecs.lookup(encoding)
-        line_break = "\n".encode(encoding)
+        line_break = "\n".encode(encoding).removeprefix(codecs.BOM_UTF8)  # of utf-8-sig
     except LookupError as error:
         raise ValueError(
             f"`encoding` must be a text encoding that Python knows, got {encoding!r}. Use 'utf-8'."
@@ -107,6 +107,8 @@ def iter_lines(path: Path, encoding: str = "utf-8", start: int = 0, start_line: 
                 file.seek(start)
             while raw := file.readline(MAX_LINE_BYTES + 1):
                 number += 1
+                if number == 1 and b"\r" in raw.rstrip(b"\r") and _BREAK not in raw:
+                    raise ValueError(f"{path}: its lines end in carriage returns alone. Convert them to line feeds.")
                 if len(raw) > MAX_LINE_BYTES:
                     raise ValueError(
                         f"{path}, line {number}: the line has more than {MAX_LINE_BYTES // 2**20} MiB. Write one "

@@ -157,8 +157,13 @@ def brat_rows(path: Path, encoding: str, unlabelled: bool = False) -> Iterator[P
     text = whole_text(path, encoding)
     found: list[tuple[str, Any]] = []
     if annotations.is_file():
-        found = [(where, _brat_span(line, text)) for where, line in _text_bounds(annotations, encoding)]
-        if wrong := [pair for pair in found if isinstance(pair[1], ValueError)]:
+        lines = list(_text_bounds(annotations, encoding))
+        readings = [
+            (one, [(where, _brat_span(line, one)) for where, line in lines])
+            for one in dict.fromkeys((text, text.replace("\r\n", "\n")))
+        ]  # brat has counted Windows' line ends both ways
+        text, found = min(readings, key=lambda reading: len(_wrong(reading[1])))
+        if wrong := _wrong(found):
             yield from wrong
             return
     elif not unlabelled:
@@ -175,6 +180,10 @@ def brat_rows(path: Path, encoding: str, unlabelled: bool = False) -> Iterator[P
         start = end + 1
 
 
+def _wrong(found: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    return [pair for pair in found if isinstance(pair[1], ValueError)]
+
+
 def _text_bounds(path: Path, encoding: str) -> Iterator[tuple[str, str]]:
     for line in iter_lines(path, encoding):
         if line.text.startswith("T"):  # others are relations, events, attributes and notes
@@ -185,14 +194,16 @@ def _brat_span(line: str, text: str) -> CharacterSpan | ValueError:
     """`T1<tab>PER 0 4<tab>Anna`; parts of a discontinuous span are separated by `;`."""
     fields = line.split("\t")
     kind, _, places = (fields[1] if len(fields) > 1 else "").partition(" ")
-    if ";" in places:
-        return ValueError(f"the span {kind} {places} is discontinuous, which tags cannot say. Take it out.")
-    numbers = [int(one) for one in places.split() if one.isdecimal() and len(one) < 12]
-    if len(numbers) != 2 or len(places.split()) != 2:
+    parts = places.replace(";", " ").split()
+    numbers = [int(one) for one in parts if one.isdecimal() and len(one) < 12]
+    if not numbers or len(numbers) != len(parts) or len(numbers) % 2:
         return ValueError(
             f"must be an id, a tab, a type with a start and an end, a tab and the text, got {line!r:.60}."
         )
-    start, end = numbers
+    # Parts with white space between them are one: brat cuts spans at line breaks.
+    if any(text[end:start].strip() for end, start in zip(numbers[1:-1:2], numbers[2::2], strict=True)):
+        return ValueError(f"the span {kind} {places} is discontinuous, which tags cannot say. Take it out.")
+    start, end = numbers[0], numbers[-1]
     if not start < end <= len(text):
         return ValueError(f"the span {(start, end, kind)} is not in its text of {len(text)} characters.")
     if len(fields) > 2 and fields[2].split() != text[start:end].split():

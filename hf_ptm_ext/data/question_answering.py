@@ -186,7 +186,9 @@ def question_examples(
                 texts[argument] = typed(value, "a text", f"column {column!r}", advice)
         context = texts["context_column"]
         found: tuple[tuple[str, int], ...] | None = None
-        if not unlabelled or (columns.answers in row and not _hidden(row[columns.answers])):
+        if row.get("is_impossible") is True:
+            found = ()
+        elif not unlabelled or (columns.answers in row and not _hidden(row[columns.answers], context)):
             value = column_of(row, columns.answers, "answers_column")
             found = tuple(checked_answers(value, columns.answers, context))
         name = id_of(row)
@@ -196,11 +198,12 @@ def question_examples(
     yield from usable(rows, example)
 
 
-def _hidden(value: Any) -> bool:
-    """Whether answers stand in for those that are not told: all of them begin at -1."""
+def _hidden(value: Any, context: str) -> bool:
+    """Whether answers stand in for those that are not told: all of them begin at -1, or are not in the passage."""
     starts = value.get("answer_start") if isinstance(value, Mapping) else value
     starts = starts if isinstance(starts, list | tuple) else [starts]
     starts = [one.get("answer_start") if isinstance(one, Mapping) else one for one in starts]
+    starts = [context.find(one) if isinstance(one, str) else one for one in starts]
     return bool(starts) and all(start == -1 for start in starts)
 
 

@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from .lines import MAX_LINE_BYTES, iter_lines, json_object
+from .lines import MAX_LINE_BYTES, iter_lines, json_object, json_value, whole_text
 from .readers import expand_files, reading_parquet
 
 FORMATS = {
@@ -58,8 +58,8 @@ def read_rows(path: Path, kind: str, encoding: str = "utf-8") -> Iterator[Placed
 
     Args:
         path (`Path`): The file; files of text may be compressed (`.gz`).
-        kind (`str`): `"jsonl"`, `"csv"`, `"tsv"` or `"parquet"`. In CSV and TSV the first line names the columns; TSV
-            has no quoting, so that a quotation mark is text.
+        kind (`str`): `"jsonl"` (an object a line, or one list of objects), `"csv"`, `"tsv"` or `"parquet"`. In CSV and
+            TSV the first line names the columns; TSV has no quoting, so that a quotation mark is text.
         encoding (`str`, *optional*, defaults to `"utf-8"`): Of files of text.
 
     Returns:
@@ -304,13 +304,22 @@ def _format_of(path: Path, endings: Mapping[str, str]) -> str:
 
 
 def _jsonl_rows(path: Path, encoding: str) -> Iterator[PlacedRow]:
-    for line in iter_lines(path, encoding):
-        if line.text.strip():
-            try:
-                row: Any = json_object(line, path)
-            except ValueError as error:
-                row = error
-            yield f"{path}, line {line.number}", row
+    lines = (line for line in iter_lines(path, encoding) if line.text.strip())
+    for place, line in enumerate(lines):
+        if place == 0 and line.text.lstrip().startswith("["):
+            yield from _list_rows(path, encoding)
+            return
+        try:
+            row: Any = json_object(line, path)
+        except ValueError as error:
+            row = error
+        yield f"{path}, line {line.number}", row
+
+
+def _list_rows(path: Path, encoding: str) -> Iterator[PlacedRow]:
+    for number, row in enumerate(json_value(whole_text(path, encoding), str(path)), start=1):
+        wrong = ValueError(f"must be a JSON object, got {type(row).__name__}.")
+        yield f"{path}, record {number}", row if isinstance(row, Mapping) else wrong
 
 
 def _table_rows(path: Path, encoding: str, delimiter: str) -> Iterator[PlacedRow]:
@@ -327,10 +336,10 @@ def _table_rows(path: Path, encoding: str, delimiter: str) -> Iterator[PlacedRow
     # The module's own limit, 128 KiB, is less than a long text; a line has one of its own.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
     reader = csv.DictReader(lines(), delimiter=delimiter, quoting=quoting)
-    names = reader.fieldnames or ()
-    if len(set(names)) < len(names):
-        raise ValueError(f"{path}, line {number}: must name different columns, got {list(names)}.")
     try:
+        names = reader.fieldnames or ()
+        if len(set(names)) < len(names):
+            raise ValueError(f"{path}, line {number}: must name different columns, got {list(names)}.")
         for row in reader:
             where = f"{path}, line {number}"
             if None in row or None in row.values():

@@ -9,6 +9,7 @@ What a word is is the data's business: Chinese sets have characters.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -220,13 +221,14 @@ def tagged_words(
         ValueError: If a column is missing or holds something else, or words and tags are not as many.
     """
     cut: list[str] = []
+    lengths: Counter[int] = Counter()
 
     def example(row: Mapping[str, Any], where: str) -> TaggedWords:
         text, spans = _marked(row, words_column, tags_column)
         if text is not None:
             words = [text[start:end] for start, end in places_of_words(text)]
             tags = None
-            if spans in row:
+            if row.get(spans) is not None or (spans in row and not unlabelled):
                 words, tags = words_and_tags(text, spans_of_field(row[spans], text), cut)
             elif not unlabelled:
                 column_of(row, tags_column, "tags_column")
@@ -235,10 +237,15 @@ def tagged_words(
             hidden = unlabelled and _without_tags(row.get(tags_column))
             tags = None if hidden else _items(row, tags_column, "tags_column", names)
         sentence = _sentence(words, words if tags is None else tags)
+        lengths[len(words)] += 1
         pair = None if pair_column is None else tuple(_items(row, pair_column, "pair_column"))
         return sentence._replace(tags=None if tags is None else sentence.tags, pair=pair, id=id_of(row))
 
     yield from usable(rows, example)
+    if lengths[1] > 2 and len(lengths) == 1:
+        logger.warning(
+            "All %d sentences have one word. A file with a word a line is read as `file_format` = conll.", lengths[1]
+        )
     if cut:
         logger.warning(
             "%d spans begin or end inside a word, such as %s; the word is cut there.", len(cut), ", ".join(cut[:3])
@@ -249,7 +256,8 @@ def _marked(row: Mapping[str, Any], words_column: str, tags_column: str) -> tupl
     """The text of a row whose entities are marked by characters, and the field with them; `None` for other rows."""
     field = TEXT_FIELD if words_column == "tokens" and words_column not in row else words_column
     named = tags_column in row or tags_column != "tags"
-    spans = tags_column if named else next((name for name in SPAN_FIELDS if name in row), tags_column)
+    fields = sorted((name for name in SPAN_FIELDS if name in row), key=lambda name: not row[name])
+    spans = tags_column if named or not fields else fields[0]  # one that marks something before an empty one
     text, value = row.get(field), row.get(spans)
     marked = isinstance(value, Mapping) or (
         isinstance(value, list | tuple) and all(isinstance(one, list | tuple | Mapping) for one in value)

@@ -55,6 +55,11 @@ def translated(path, bad):
     return path
 
 
+def numbers(path, bad):
+    rows = [(n, f"{GOOD[n]} x", n / 2) for n in range(6)]
+    return table(path, [*rows[:3], *[("b", "good", "n/a"), ("c", "bad", "high")] * bad, *rows[3:]])
+
+
 PKD = json.dumps({"distil": {"preset": "pkd"}})
 # job -> its data, the name of their file, options, and the places of the bad rows
 JOBS = {
@@ -79,10 +84,11 @@ JOBS = {
         {"task": "question-answering", "doc_stride": 2},
         ("a.jsonl, line 4: column 'answers'", "line 5: the passage has"),
     ),
+    "scores": (numbers, "a.tsv", {"task": "regression"}, ("a.tsv, line 5: column 'label' must be a number", "line 6")),
     "finetune-relations": (related, "a.jsonl", {}, ("a.jsonl, record 4: `tokens`", "record 5: the mentions")),
     "finetune-typing": (related, "a.jsonl", {}, ("a.jsonl, record 4: `tokens`", "record 5: `pos`")),
 }
-COMMAND = {"tagging": "finetune", "spans": "finetune", "questions": "finetune"}
+COMMAND = dict.fromkeys(("tagging", "spans", "questions", "scores"), "finetune")
 
 
 @pytest.mark.parametrize("job", JOBS)
@@ -97,7 +103,7 @@ def test_all_bad_rows_are_told_before_training_and_can_be_left_out(model, tmp_pa
         assert place in line
     assert "`on_bad_rows` = skip" in line
     assert not (tmp_path / "out").exists()
-    if job in ("finetune", "spans", "questions", "finetune-relations"):
+    if job in ("finetune", "spans", "questions", "scores", "finetune-relations"):
         more = {**options, "on_bad_rows": "skip"}
         assert run(COMMAND.get(job, job), tmp_path / "out", model, **files, **more) == 0
         assert results_of(tmp_path / "out")["data"]["rows_left_out"] == {name: 2}

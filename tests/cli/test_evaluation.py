@@ -160,11 +160,13 @@ def test_rows_with_and_without_labels_are_not_mixed(model, tmp_path, capsys):
 
 def test_rows_keep_their_numbers_where_others_are_left_out(model, tmp_path):
     train = classes(tmp_path / "train.tsv")
-    test = table(tmp_path / "test.tsv", [(GOOD[0], "pos"), ("other", "neg"), ("more", "pos")], ("text", "label"))
+    rows = [(GOOD[0], "pos"), ("other", "neg"), ("", "neg"), ("nor", ""), ("more", "pos")]
+    test = table(tmp_path / "test.tsv", rows, ("text", "label"))
     values = {"task": "classification", "train_file": train, "test_file": test, "drop_overlap": "evaluation"}
+    values["on_bad_rows"] = "skip"
     assert run("finetune", tmp_path / "out", model, **values) == 0
     rows = map(json.loads, (tmp_path / "out" / "predictions_test.jsonl").read_text(encoding="utf-8").splitlines())
-    assert [(row["id"], row["text"]) for row in rows] == [(1, "other"), (2, "more")]
+    assert [(row["id"], row["text"]) for row in rows] == [(1, "other"), (4, "more")]
 
 
 @pytest.mark.parametrize("drop", [None, "train", "evaluation"])
@@ -278,6 +280,7 @@ def test_whole_numbers_remain_classes(model, tmp_path, labels):
     ("values", "message"),
     [
         ({"load_best_model_at_end": True}, "`load_best_model_at_end` needs an `eval_strategy`"),
+        ({"save_strategy": "best"}, "`save_strategy` = best needs an `eval_strategy`"),
         (
             {
                 "load_best_model_at_end": True,
@@ -294,6 +297,12 @@ def test_a_best_model_that_cannot_be_found_is_refused(model, tmp_path, capsys, v
     assert run("finetune", tmp_path / "out", model, **{"task": "classification", **files, **values}) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_checkpoint_of_the_best_model_alone_is_chosen_by_the_loss(model, tmp_path):
+    values = {"train_file": classes(tmp_path / "train.tsv"), "validation_file": classes(tmp_path / "dev.tsv", 8, 10)}
+    values |= {"task": "classification", "eval_strategy": "epoch", "save_strategy": "best"}
+    assert run("finetune", tmp_path / "out", model, **values) == 0
 
 
 def test_several_tasks_choose_the_best_model_by_default(model, tmp_path, capsys):

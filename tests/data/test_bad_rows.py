@@ -196,3 +196,5 @@ def test_answers_of_cmrcs_own_form_are_looked_up(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps(data), encoding="utf-8")
     with pytest.raises(ValueError, match=r"question 1 \(T_0\): .*the passage lacks the answer '北'"):
         list(read_question_examples(tmp_path / "a.json"))
+    (hidden,) = read_question_examples(tmp_path / "a.json", unlabelled=True)
+    assert hidden.answers is None

@@ -258,6 +258,13 @@ def test_only_line_feeds_end_a_line(tmp_path: Path) -> None:
     assert example.text.split(" ")[0] == "Rome\u2028"
 
 
+@pytest.mark.parametrize("name", [name for name in READERS if not name.endswith(".json")])
+def test_lines_that_end_in_carriage_returns_alone_are_told(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes((sound(name) * 2).replace("\n", "\r").encode())
+    refused(name, path, "its lines end in carriage returns alone")
+
+
 @pytest.mark.parametrize("name", ["texts.csv", "texts.tsv"])
 def test_a_long_cell_is_read_and_a_column_named_twice_is_not(name: str, tmp_path: Path) -> None:
     path, mark = tmp_path / name, "," if name.endswith("csv") else "\t"

@@ -4,6 +4,7 @@ import gzip
 import itertools
 import json
 from functools import partial
+from pathlib import Path
 
 import pytest
 from datasets import ClassLabel, Dataset, Features, Value
@@ -238,3 +239,28 @@ def test_words_without_tags(tmp_path, name, text):
         list(read_tagged_words(file))
     (found,) = read_tagged_words(file, unlabelled=True)
     assert found == TaggedWords(("Anna", "sings"), None)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.json", '[{"text": "a", "label": true},\n {"text": "b", "label": 1}]'),
+        ("a.jsonl", '{"text": "a", "label": true}\n{"text": "b", "label": 1}\n'),
+        ("a.csv", "text,label\na,True\nb,1\n"),
+        ("a.tsv", "\ufefftext\tlabel\na\tTrue\nb\t1\n"),
+    ],
+)
+def test_labels_are_the_same_in_every_format(name: str, text: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+    file.write_text(text, encoding="utf-8")
+    for encoding in ("utf-8", "utf-8-sig"):
+        assert [one.label for one in read_labelled_texts(file, encoding=encoding)] == ["True", "1"]
+
+
+def test_a_list_of_objects_names_its_records(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    file.write_text('\n[{"text": "a", "label": 1},\n 7,\n {"text": ""}]', encoding="utf-8")
+    with pytest.raises(
+        ValueError, match=r"record 2: must be a JSON object, got int.*record 3: column 'text' is empty"
+    ):
+        list(read_labelled_texts(file))

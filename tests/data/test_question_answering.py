@@ -42,6 +42,13 @@ NESTED = {
 }
 
 
+def test_an_impossible_question_has_no_answer_in_flat_records_too(tmp_path):
+    row = {**EXAMPLE.row(), "is_impossible": True}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    (found,) = read_question_examples(tmp_path / "rows.jsonl")
+    assert found.answers == ()
+
+
 def test_every_form_gives_the_same(tmp_path):
     (tmp_path / "nested.json").write_text(json.dumps(NESTED), encoding="utf-8")
     nested = list(read_question_examples(tmp_path / "nested.json"))

@@ -86,6 +86,29 @@ def test_two_columns_of_the_same_types_are_told(tmp_path: Path, caplog: pytest.L
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "1\tSV\tB-ORG\n2\twins\tO\n\n3\tKiel\tB-LOC\n4\tsings\tO\n",  # through the file
+        "1-1\tSV\tB-ORG\n1-2\twins\tO\n\n2-1\tKiel\tB-LOC\n2-2\tsings\tO\n",  # of sentence and word
+    ],
+)
+def test_numbers_that_count_in_other_ways_are_no_words_either(text: str, tmp_path: Path) -> None:
+    assert found(write(tmp_path / "a.conll", text)) == [("SV wins", "B-ORG O"), ("Kiel sings", "B-LOC O")]
+
+
+def test_columns_that_are_no_words_and_no_tags_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    found(write(tmp_path / "a.conll", "B-ORG SV\nO wins\n"))
+    assert "column 1 has tags of spans, and the last one, 2, which is read, has none" in caplog.text
+    text = "doc/a 0 In IN -\ndoc/a 1 Kiel NNP -\n\ndoc/a 0 SV NN -\ndoc/a 1 wins VB -\n"
+    documents = write(tmp_path / "b.conll", text)
+    with pytest.raises(ValueError, match="the first column is the same in all lines of a sentence"):
+        found(documents)
+    caplog.clear()
+    found(write(tmp_path / "c.tsv", "tokens\ttags\nSV\tB-ORG\nwins\tO\nKiel\tB-LOC\n"))
+    assert "All 3 sentences have one word" in caplog.text
+
+
+@pytest.mark.parametrize(
     ("tags", "name"),
     [
         (["PER-B", "PER-I", "O"], "type first"),
@@ -214,3 +237,26 @@ def test_a_text_of_brats_without_annotations_is_told(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"a.txt, line 1: there is no a.ann beside it"):
         found(tmp_path)
     assert found(tmp_path, unlabelled=True) == [("Anna sings", "")]
+
+
+@pytest.mark.parametrize(
+    ("text", "annotations"),
+    [
+        ("Anna Lee\r\nin Rome\r\n", "T1\tPER 0 8\tAnna Lee\r\nT2\tLOC 13 17\tRome\r\n"),
+        ("Anna Lee\r\nin Rome\r\n", "T1\tPER 0 8\tAnna Lee\r\nT2\tLOC 12 16\tRome\r\n"),
+        ("Anna Lee\nin Rome\n", "T1\tPER 0 4;5 8\tAnna Lee\n#1\tAnnotatorNotes T1\tno\nT2\tLOC 12 16\tRome\n"),
+    ],
+)
+def test_brats_offsets_count_line_ends_either_way_and_parts_beside_each_other_are_one(
+    text: str, annotations: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_bytes(text.encode())
+    (tmp_path / "a.ann").write_bytes(annotations.encode())
+    assert found(tmp_path) == [("Anna Lee", "B-PER I-PER"), ("in Rome", "O B-LOC")]
+
+
+def test_a_field_of_spans_may_be_empty_beside_another_and_null_without_labels(tmp_path: Path) -> None:
+    rows = [{"text": "Anna", "label": [], "entities": [{"start_offset": 0, "end_offset": 4, "label": "PER"}]}]
+    assert found(write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))) == [("Anna", "B-PER")]
+    hidden = write(tmp_path / "b.jsonl", json.dumps({"text": "Anna", "label": None}))
+    assert [one.tags for one in read_tagged_words(hidden, unlabelled=True)] == [None]
