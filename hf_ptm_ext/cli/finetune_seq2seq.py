@@ -93,7 +93,7 @@ def finetune(
 
     check_positions(model_args, data_args)
     with BadRows(data_args.on_bad_rows) as bad:
-        read = {name: read_split(data_args, name) for name in ("train", *EVALUATED)}
+        read = {name: read_split(data_args, name, bad) for name in ("train", *EVALUATED)}
     examples = {name: found for name, found in read.items() if found is not None}
     common = {prefix: rows_in_training(examples, name) for name, prefix in EVALUATED.items() if name in examples}
     tokenizer = choose_tokenizer(model_args, data_args, examples["train"])
@@ -254,9 +254,8 @@ def keep_decoding(
 def write_predictions(file: Path, split: Split, texts: list[str]) -> None:
     """Write one JSON object per example: its own id or its number from 0, source, prediction, references."""
     with open(file, "w", encoding="utf-8", newline="\n") as lines:
-        for number, (example, text) in enumerate(zip(split.examples, texts, strict=True)):
-            name = getattr(example, "id", None)
-            row: dict[str, Any] = {"id": number if name is None else name, "source": example.source}
+        for example, text in zip(split.examples, texts, strict=True):
+            row: dict[str, Any] = {"id": example.id, "source": example.source}
             if example.source_pair is not None:
                 row["source_pair"] = example.source_pair
             row |= {"prediction": text, **({"references": list(example.targets)} if example.targets else {})}

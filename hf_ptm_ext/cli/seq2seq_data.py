@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data import SourceTarget, dataset_source_target, read_source_target, train_wordpiece
+from ..data.bad_rows import SKIP, BadRows
 from .seq2seq_arguments import Seq2SeqDataArguments
 
 logger = logging.getLogger(__name__)
@@ -35,12 +36,13 @@ class Split:
         return [list(example.targets) for example in self.examples]
 
 
-def read_split(data: Seq2SeqDataArguments, name: str) -> list[SourceTarget] | None:
+def read_split(data: Seq2SeqDataArguments, name: str, bad: BadRows) -> list[SourceTarget] | None:
     """The examples of a split.
 
     Args:
         data: data arguments.
         name: train, validation or test.
+        bad: the context of reading.
 
     Returns:
         The examples, or `None` if the arguments name no such split.
@@ -77,11 +79,17 @@ def read_split(data: Seq2SeqDataArguments, name: str) -> list[SourceTarget] | No
     read = list(islice(examples, limit))
     if not read:
         raise ValueError(f"`{name}_file` or `{name}_split` has no example: {files or split}.")
+    # Rows keep their numbers where bad ones are left out.
+    numbered = zip(read, bad.numbers[-1], strict=False)
+    read = [one if one.id is not None else one._replace(id=number) for one, number in numbered]
     hidden = [number for number, example in enumerate(read) if not example.targets]
-    if hidden and len(hidden) < len(read):
+    if 0 < len(hidden) < len(read) and bad.on_bad_rows == SKIP:
+        logger.warning("%d of %d %s rows have no target and are left out.", len(hidden), len(read), name)
+        return [example for example in read if example.targets]
+    if 0 < len(hidden) < len(read):
         raise ValueError(
             f"`{name}_file` or `{name}_split`: {len(hidden)} of {len(read)} rows have no target, the first of which "
-            f"is row {hidden[0]} (counted from 0). Give all of them one, or none."
+            f"is row {hidden[0]} (counted from 0). Give all of them one, or leave them out with `on_bad_rows` = skip."
         )
     if hidden:
         logger.warning("The %d %s rows have no targets: they are predicted and not scored.", len(hidden), name)

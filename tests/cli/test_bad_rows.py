@@ -136,9 +136,12 @@ def test_finetune_seq2seq_keeps_the_count_in_its_results(tmp_path, capsys):
     words = ["finetune-seq2seq", *words_of(train_file=file, test_file=file, output_dir=tmp_path / "out")]
     words += words_of(family="unilm", config_overrides="hidden_size=16,num_hidden_layers=1,num_attention_heads=2")
     words += words_of(vocab_size=120, max_source_length=16, max_target_length=8, max_steps=1, use_cpu=True)
-    words += words_of(disable_tqdm=True, report_to="none", save_strategy="no", predict_with_generate=False)
+    words += words_of(disable_tqdm=True, report_to="none", save_strategy="no", num_beams=1)
     assert main(words) == 2
-    assert "4 of 12 rows cannot be used: " in capsys.readouterr().err
+    # Of the test file, a row without a target is one whose target is not told.
+    assert "3 of 12 rows cannot be used: " in capsys.readouterr().err
     assert main([*words, "--on_bad_rows", "skip"]) == 0
     found = json.loads((tmp_path / "out" / "all_results.json").read_text(encoding="utf-8"))
-    assert found["rows_left_out"] == {"a.jsonl": 4}
+    assert found["rows_left_out"] == {"a.jsonl": 3}
+    lines = (tmp_path / "out" / "predictions_test.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["id"] for line in lines] == [0, 1, 2, 5]
