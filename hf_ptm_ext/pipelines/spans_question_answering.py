@@ -18,13 +18,15 @@ import numpy as np
 MASKED = -10000.0
 NO_NULL_SCORE = 1000000.0  # what the removed pipeline gives where nothing is asked about unanswerable questions
 _CHUNK = 64  # windows whose spans are scored at once
-_VIRAMAS = "\u094d\u09cd\u0acd\u0b4d\u0c4d\u0d4d"
+# Of Indian scripts, Burmese, Khmer, Lanna, Balinese, Sundanese and Javanese, and the consonants that join behind them.
+_VIRAMAS = "\u094d\u09cd\u0acd\u0b4d\u0c4d\u0d4d\u1039\u17d2\u1a60\u1b44\u1bab\ua9c0"
+_JOINED = "\u0915-\u0d3a\u1000-\u103f\u1780-\u17b3\u1a20-\u1a54\u1b05-\u1b4c\u1b83-\u1baf\ua984-\ua9b2"
 # Beside marks: joiners, half-width sound marks, vowels of Thai and Lao that stand alone, tags and skin tones; behind a
 # joiner emoji, behind a virama consonants, and letters of a Hangul syllable behind one another.
 _GOES_ON = re.compile(
     "[\u200c\u200d\uff9e\uff9f\u0e33\u0eb3\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]"
     "|(?<=\u200d)[\u2190-\u2bff\U0001f000-\U0001faff]"
-    f"|(?<=[{_VIRAMAS}])[\u0915-\u0d3a]|(?<=[{_VIRAMAS}]\u200d)[\u0915-\u0d3a]"
+    f"|(?<=[{_VIRAMAS}])[{_JOINED}]|(?<=[{_VIRAMAS}]\u200d)[{_JOINED}]"
     "|(?<=[\u1100-\u115f\ua960-\ua97c])[\u1100-\u11a7\ua960-\ua97c\uac00-\ud7c6]"
     "|(?<=[\u1160-\u11a7\uac00-\ud7c6])[\u1160-\u11ff\ud7b0-\ud7fb]"
     "|(?<=[\u11a8-\u11ff\ud7cb-\ud7fb])[\u11a8-\u11ff\ud7cb-\ud7fb]"

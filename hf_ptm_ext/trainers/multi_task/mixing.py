@@ -122,7 +122,7 @@ class Mixing:
 
 def _apportioned(total: int, weights: Mapping[str, float]) -> dict[str, int]:
     """A number in whole parts by weight, what is left over going to the largest remainders."""
-    whole = sum(weights.values())
+    whole = sum(weights.values()) or 1
     exact = {name: total * weight / whole for name, weight in weights.items()}
     found = {name: int(value) for name, value in exact.items()}
     for name in sorted(exact, key=lambda name: found[name] - exact[name])[: total - sum(found.values())]:

@@ -90,6 +90,7 @@ def test_shares():
         (lambda: Mixing("main", extra_task_ratio=-1), "`extra_task_ratio` must not be negative"),
         (lambda: Mixing("temperature", temperature=0), "`temperature` must be positive"),
         (lambda: MixedBatchSampler({"a": 0}, 2, Mixing()), r"without any: \['a'\]"),
+        (lambda: MixedBatchSampler({"a": 3, "b": 0}, 2, Mixing("main")), r"without any: \['b'\]"),
         (lambda: MixedBatchSampler({"a": 1}, 0, Mixing()), "`batch_size` must be at least 1"),
         (lambda: MixedBatchSampler({"a": 1}, 1, Mixing("main", main_task="b")), "`main_task` must be one of"),
     ],
