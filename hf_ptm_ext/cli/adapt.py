@@ -256,6 +256,8 @@ def finish(
     spent = {
         row[0]: f"{row[1]} weights ({row[2]}), {row[4]} of the last one's step time" for row in cost_rows(results)
     }
+    if FULL in spent:
+        spent[FULL] += f", learning rate {adapter_args.full_learning_rate}"
     first = results["summary"][adapter_args.methods[0]]
     write_results(
         Path(training_args.output_dir),

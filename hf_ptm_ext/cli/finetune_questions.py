@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 # Of a window, what the model does not take.
 PLACES = ("example_id", "offset_mapping", "null_index")
+GUESSED = 1000  # training questions that choose the simple guess
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class QuestionAnsweringTask:
         data: limits of windows and answers.
         scoring: whose exact match and F1.
         negatives: whether some questions of the training data have no answer.
-        no_answer: whether most of them have none.
+        no_answer: whether "no answer" to all of them has a better F1 than words of the passages.
         answer_length: mean number of tokens of the training data's answers.
     """
 
@@ -51,10 +52,15 @@ class QuestionAnsweringTask:
     kind = "extractive question answering"
     head = "QuestionAnswering"
     pipeline_tag = "question-answering"
-    simple = "word overlap"
+    words = "word overlap"
     template = "question_answering"
     labels = ()
     asks = True
+
+    @property
+    def simple(self) -> str:
+        """What the task is guessed by without any training."""
+        return "no answer" if self.no_answer else self.words
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -86,13 +92,13 @@ class QuestionAnsweringTask:
             raise ValueError("The training data must have at least one question with an answer, got none.")
         if data.best_null_threshold and len(answers) == len(examples):
             raise ValueError("`best_null_threshold` needs training data with questions that have no answer, got none.")
-        return cls(
-            data,
-            scoring,
-            len(answers) < len(examples),
-            2 * len(answers) < len(examples),
-            max(1, round(mean(len(answer_tokens(answer, scoring)) for answer in answers))),
+        length = max(1, round(mean(len(answer_tokens(answer, scoring)) for answer in answers)))
+        task = cls(data, scoring, len(answers) < len(examples), False, length)
+        tried = examples[:GUESSED]
+        no_answer = (
+            task.negatives and sum(not one.answers for one in tried) > len(tried) * task.majority((), tried)["f1"]
         )
+        return replace(task, no_answer=no_answer)
 
     def prepare(self, examples: Sequence[QuestionExample]) -> list[QuestionExample]:
         """Examples as they are compared with predictions."""
@@ -177,8 +183,11 @@ class QuestionAnsweringTask:
     def scores(self, predictions: np.ndarray, examples: Sequence[QuestionExample], rows: Rows) -> dict[str, float]:
         """Scores of logits `(windows, seq_len, 2)`."""
         found = self._answers(predictions, examples, rows)
-        tuned = {"null_threshold": self.data.null_score_diff_threshold} if self.data.best_null_threshold else {}
-        return self._scores([one["text"] for one in found], examples) | tuned
+        return self._scores([one["text"] for one in found], examples) | self._threshold()
+
+    def _threshold(self) -> dict[str, float]:
+        """The threshold that the validation data chose."""
+        return {"null_threshold": self.data.null_score_diff_threshold} if self.data.best_null_threshold else {}
 
     def records(
         self, predictions: np.ndarray, examples: Sequence[QuestionExample], rows: Rows
@@ -190,6 +199,7 @@ class QuestionAnsweringTask:
                 "question": example.question,
                 **({} if example.answers is None else {"answers": [text for text, _ in example.answers]}),
                 "prediction": answer["text"],
+                **self._threshold(),
                 **{name: value for name, value in answer.items() if name != "text"},
             }
             for example, answer in zip(examples, found, strict=True)
@@ -231,7 +241,7 @@ class ExtractionTask(QuestionAnsweringTask):
 
     name = "extraction"
     kind = "copying a part out of a text (give the pipeline `question=None`)"
-    simple = "first words"
+    words = "first words"
     asks = False
 
 

@@ -273,6 +273,11 @@ class RegressionTask(ClassificationTask):
         """Scores of the numbers `(examples, 1)`."""
         return regression_scores(predictions.reshape(-1), _targets(examples))
 
+    def records(self, predictions: np.ndarray, examples: Sequence[LabelledText], rows: Rows) -> list[dict[str, Any]]:
+        """What was predicted for each example, numbers beside numbers."""
+        found = super().records(predictions, examples, rows)
+        return [{**one, **({"label": float(one["label"])} if "label" in one else {})} for one in found]
+
     def decided(self, predictions: np.ndarray) -> list[Any]:
         """The numbers."""
         return [float(value) for value in predictions.reshape(-1)]

@@ -264,7 +264,10 @@ def finish(
         task.shown,
         training_args,
         f"Fine-tuned for {kind}.",
-        {"max_seq_length": data_args.max_seq_length},
+        {
+            "max_seq_length": data_args.max_seq_length,
+            **({"entity table": Path(model_args.entity_table).name} if model_args.entity_table else {}),
+        },
         data={
             "name": Path(data_args.train_file).name,
             "license": data_args.data_license or "unknown",

@@ -6,6 +6,7 @@ the multi-task run, so what differs is what it learns from the others.
 
 from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import asdict
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -334,13 +335,19 @@ def finish(
     others = ", ".join(name for name in names if name != member.name)
     data_args, model_args = member.data_args, member.model_args
     config = AutoConfig.from_pretrained(model_args.model_name_or_path, **member.encoder.source)
+    smart = tasks_args.smart_options()
     write_results(
         output / member.name,
         results,
         member.task.shown,
         args,
         f"Fine-tuned for {member.task.kind}{f', together with other tasks ({others})' if others else ''}.",
-        {"mixing": tasks_args.mixing, "max_seq_length": data_args.max_seq_length},
+        {
+            "mixing": tasks_args.mixing,
+            "max_seq_length": data_args.max_seq_length,
+            **{name: value for name, value in asdict(member.options).items() if value is not None},
+            **({} if smart is None else {"SMART": asdict(smart)}),
+        },
         family=config.model_type,
         data={
             "name": data_name(data_args),

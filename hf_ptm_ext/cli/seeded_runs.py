@@ -333,24 +333,20 @@ def write_results(
         if split
     }
     scored = f"the {split} data" + (f" ({scored_data})" if scored_data else "")
-    notes = results.get("data", {})
-    found = {
-        f"{name} rows that are in the training data": f"{note['rows']} of {note['of']}"
-        + (f", left out of {note['left_out_of']}" if "left_out_of" in note else "")
-        for name, note in notes.get("in_training_data", {}).items()
-    }
+    tuned = results["runs"][0][split].get("null_threshold") if split else None
     writer(
         output,
         family=family or AutoConfig.from_pretrained(output).model_type,
         metrics=metrics,
         baselines={name: results["majority"][name] for name in shown} | others if split else {},
         scored=(scored_data or "", split) if split else None,
-        data={**data, **found},
+        data={**data, **notes_of_data(results.get("data", {}))},
         training={
             "seeds": args.seeds,
             **{name: value for name, value in trained.items() if name not in ("seed", "variant")},
             "rows per update": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
             "learning rate": args.learning_rate,
+            **({} if tuned is None else {"null_score_diff_threshold, from the validation data": tuned}),
             **(training or {}),
         },
         title=output.name,
@@ -358,6 +354,30 @@ def write_results(
         description=evidence(results, shown, len(args.seeds), introduction, scored),
         **card,
     )
+
+
+def notes_of_data(notes: Mapping[str, Any]) -> dict[str, Any]:
+    """What a card says about the data beside their number.
+
+    Args:
+        notes: see `Splits`.
+
+    Example:
+        >>> notes_of_data({"rows_left_out": {"train.tsv": 3}, "unseen_classes": {"test": {"rows": 2, "B-PER": 2}}})
+        {'unusable rows, left out': {'train.tsv': 3}, 'test rows of classes that the training data lack': 2}
+    """
+    plain = {
+        "rows_left_out": "unusable rows, left out",
+        "without_labels": "rows without labels, not scored",
+        "mentions_behind_the_cut": "rows with a mention behind the cut",
+    }
+    found = {said: notes[name] for name, said in plain.items() if name in notes}
+    for split, note in notes.get("unseen_classes", {}).items():
+        found[f"{split} rows of classes that the training data lack"] = note["rows"]
+    for split, note in notes.get("in_training_data", {}).items():
+        out = f", left out of {note['left_out_of']}" if "left_out_of" in note else ""
+        found[f"{split} rows that are in the training data"] = f"{note['rows']} of {note['of']}{out}"
+    return found
 
 
 def push_results(output: Path, args: SeededArguments) -> None:

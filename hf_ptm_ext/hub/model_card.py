@@ -134,13 +134,15 @@ def write_model_card(
         model_name=title,
         eval_results=_eval_results(metrics, data, pipeline_tag, scored),
     )
+    article = "An" if family[:1].lower() in "aeio" else "A"  # "a UniLM"
     results_header, results = _results(metrics, baselines, initial_metrics, before)
     card = ModelCard.from_template(
         card_data,
         template_str=_template(family if template is None else template),
         family=family,
         title=title,
-        description=description or f"A `{family}` model made with hf-ptm-ext.",
+        description=description or f"{article} `{family}` model made with hf-ptm-ext.",
+        article=article,
         repo_id=repo_id,
         revision=revision or PLACEHOLDER_REVISION,
         auto_class=AUTO_CLASSES.get(pipeline_tag, "AutoModel"),

@@ -107,6 +107,7 @@ def test_all_bad_rows_are_told_before_training_and_can_be_left_out(model, tmp_pa
         more = {**options, "on_bad_rows": "skip"}
         assert run(COMMAND.get(job, job), tmp_path / "out", model, **files, **more) == 0
         assert results_of(tmp_path / "out")["data"]["rows_left_out"] == {name: 2}
+        assert f"| unusable rows, left out | {name}: 2 |" in (tmp_path / "out" / "README.md").read_text("utf-8")
 
 
 def test_multitask_tells_the_task_and_takes_the_option_for_all(model, tmp_path, capsys):  # noqa: F811

@@ -63,6 +63,10 @@ def relations(path, labels, **more):
     return path
 
 
+def card_of(folder):
+    return (folder / "README.md").read_text(encoding="utf-8")
+
+
 def run(job, output, model, **values):
     name = "teacher_name_or_path" if job == "distill" else "model_name_or_path"
     return main([job, *words_of(**{name: model, "output_dir": output, **RUN, **values})])
@@ -98,6 +102,7 @@ def test_a_class_that_training_lacks_is_said_and_counts_as_wrong(model, tmp_path
     assert unseen["rows"] == 1
     first = next(iter(results["runs"][0]["test"].values()))
     assert first <= 0.75
+    assert "| test rows of classes that the training data lack | 1 |" in card_of(tmp_path / "out")
 
 
 @pytest.mark.parametrize("job", JOBS)
@@ -121,7 +126,8 @@ def test_a_test_file_without_labels_is_predicted_and_not_scored(model, tmp_path,
     assert [row["id"] for row in rows] == (["n", "p"] if job in ("finetune", "adapt") else [0])
     assert all("prediction" in row and not {"label", "labels", "tags"} & set(row) for row in rows)
     validate_model_card(tmp_path / "out")
-    assert "model-index" not in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "model-index" not in card_of(tmp_path / "out")
+    assert f"| rows without labels, not scored | test: {len(rows)} |" in card_of(tmp_path / "out")
 
 
 def test_the_loss_is_that_of_the_rows_with_a_known_class(model, tmp_path):
@@ -153,6 +159,7 @@ def test_rows_with_and_without_labels_are_not_mixed(model, tmp_path, capsys):
     assert "1 of 5 rows have no label, the first of which is row 4" in capsys.readouterr().err
     assert run("finetune", tmp_path / "kept", model, test_file=test, on_bad_rows="skip", **values) == 0
     assert results_of(tmp_path / "kept")["data"]["without_labels"] == {"test": 1}
+    assert "| rows without labels, not scored | test: 1 |" in card_of(tmp_path / "kept")
     hidden = table(tmp_path / "hidden.tsv", [("x", "neither", "-1")])
     assert run("finetune", tmp_path / "out", model, validation_file=hidden, **values) == 2
     assert "as `test_file`" in capsys.readouterr().err
@@ -180,7 +187,7 @@ def test_rows_of_the_training_data_are_counted_and_left_out(model, tmp_path, cap
     note = results_of(tmp_path / "out")["data"]["in_training_data"]["test"]
     left_out = {"train": {"left_out_of": "train"}, "evaluation": {"left_out_of": "test"}, None: {}}[drop]
     assert note == {"rows": 1, "of": 5, **left_out, **({"left_out": 1} if drop else {})}
-    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    card = card_of(tmp_path / "out")
     assert "| test rows that are in the training data | 1 of 5" in card
     rows = (tmp_path / "out" / "predictions_test.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(rows) == (4 if drop == "evaluation" else 5)
@@ -198,6 +205,7 @@ def test_mentions_behind_the_cut_are_counted(model, tmp_path, caplog, job):
     assert run(job, tmp_path / "out", model, **values) == 0
     assert "2 of 2 train rows have a mention behind the cut at 16 tokens" in caplog.text
     assert results_of(tmp_path / "out")["data"]["mentions_behind_the_cut"] == {"train": 2}
+    assert "| rows with a mention behind the cut | train: 2 |" in card_of(tmp_path / "out")
 
 
 @pytest.mark.parametrize("kind", ["new", "foreign", "none"])
@@ -255,7 +263,9 @@ def test_numbers_are_scores_in_every_format(model, tmp_path, capsys, kind):
     loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
     assert (loaded.config.num_labels, loaded.config.problem_type) == (1, "regression")
     validate_model_card(tmp_path / "out")
-    assert "type: pearson" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "type: pearson" in card_of(tmp_path / "out")
+    rows = map(json.loads, (tmp_path / "out" / "predictions_test.jsonl").read_text(encoding="utf-8").splitlines())
+    assert [row["label"] for row in rows] == numbers[:6]
     # Again from there: the head stays.
     again = {**files, "max_steps": 1, "learning_rate": 1e-12}
     assert run("finetune", tmp_path / "again", tmp_path / "out", task="regression", **again, **columns) == 0
@@ -338,12 +348,12 @@ def test_a_card_says_what_happened(model, tmp_path):
     files = {"train_file": classes(tmp_path / "train.tsv"), "test_file": classes(tmp_path / "my_test.tsv", 8, 11)}
     values = {"task": "classification", "max_steps": 3, "num_train_epochs": 50}
     assert run("finetune", tmp_path / "one", model, **files, **values) == 0
-    card = (tmp_path / "one" / "README.md").read_text(encoding="utf-8")
+    card = card_of(tmp_path / "one")
     assert "| updates | 3 |" in card
     assert "| epochs | 1.5 |" in card
     assert "±" not in card
     assert run("finetune", tmp_path / "two", model, **files, **{**values, "seeds": [3, 4]}) == 0
-    results, card = results_of(tmp_path / "two"), (tmp_path / "two" / "README.md").read_text(encoding="utf-8")
+    results, card = results_of(tmp_path / "two"), card_of(tmp_path / "two")
     assert "mean and standard deviation of 2 seeds" in card
     (index,) = validated_index(card)
     assert (index["dataset"]["name"], index["dataset"]["split"]) == ("my_test.tsv", "test")

@@ -181,6 +181,8 @@ def test_questions_without_an_answer_are_learnt_and_scored(data, tmp_path):
     assert scores["no_answer_accuracy"] > 0.9  # told by one word
     predictions = lines_of(tmp_path / "out" / "predictions_test.jsonl")
     assert any(not one["prediction"] for one in predictions)
+    # Half of the questions have none, which to say is more than copied words are worth.
+    assert (results["simple_baseline"], results["majority"]["f1"]) == ("no answer", 0.5)
     assert all("null_score_diff" in one for one in predictions)
 
 
@@ -201,6 +203,10 @@ def test_the_validation_data_choose_when_to_answer(data, tmp_path):
     best = max(f1(one["null_score_diff"] + shift) for one in found for shift in (0, -1e-9))
     assert scores["f1"] == pytest.approx(best)
     assert scores["f1"] == pytest.approx(f1(scores["null_threshold"]))
+    assert {one["null_threshold"] for one in found} == {scores["null_threshold"]}
+    assert "| null_score_diff_threshold, from the validation data |" in (tmp_path / "out" / "README.md").read_text(
+        "utf-8"
+    )
 
 
 def test_an_encoder_decoder_reads_too(data, tmp_path):

@@ -197,7 +197,10 @@ def test_questions_an_answer_network_and_smoothness(data: Path, tmp_path: Path) 
         validate_model_card(output / name)
     AutoModelForQuestionAnswering.from_pretrained(output / "answers")
     model = StochasticAnswerClassifier.from_pretrained(output / "pairs")
-    assert "StochasticAnswerClassifier" in (output / "pairs" / "README.md").read_text("utf-8")
+    card = (output / "pairs" / "README.md").read_text("utf-8")
+    assert "StochasticAnswerClassifier" in card
+    assert "| loss_weight | 1 |" in card
+    assert "| SMART |" not in card
     tokenizer = AutoTokenizer.from_pretrained(output / "pairs")
     rows = [json.loads(line) for line in (data / "pairs.jsonl").read_text("utf-8").splitlines()]
     batch = tokenizer(*([row[name] for row in rows] for name in ("text", "other")), padding=True, return_tensors="pt")
