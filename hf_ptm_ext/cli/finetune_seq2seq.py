@@ -24,7 +24,7 @@ from .runs import (
     in_its_folder,
     written_aside,
 )
-from .seeded_runs import check_best
+from .seeded_runs import check_best, notes_of_data
 from .seq2seq_arguments import (
     DecodingArguments,
     FineTuningArguments,
@@ -141,6 +141,8 @@ def finetune(
         results |= output.metrics if scored else {}
         if training_args.predict_with_generate:
             texts[name] = metrics.decode_padded(output.predictions)
+            if empty := texts[name].count(""):
+                logger.warning("%d of %d %s predictions are empty.", empty, len(texts[name]), name)
         if training_args.predict_with_generate and scored:
             scores = metrics.scores(metrics.copied_beginnings(splits[name], length))
             results |= {f"baseline_{prefix}_{score}": value for score, value in scores.items()}
@@ -305,7 +307,7 @@ def write_card(
         metrics=card_scores(results, ("eval_", "test_")),
         baselines=card_scores(results, ("baseline_eval_", "baseline_test_")),
         training=training,
-        data={**describe_data(data_args, splits), **common},
+        data={**describe_data(data_args, splits), **notes_of_data(results), **common},
         scored=(", ".join(data_name(data_args, name) for name in scored), " and ".join(scored)) if scored else None,
         language=data_args.language or "und",
         license=model_args.license or "unknown",

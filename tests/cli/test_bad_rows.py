@@ -144,5 +144,6 @@ def test_finetune_seq2seq_keeps_the_count_in_its_results(tmp_path, capsys):
     assert main([*words, "--on_bad_rows", "skip"]) == 0
     found = json.loads((tmp_path / "out" / "all_results.json").read_text(encoding="utf-8"))
     assert found["rows_left_out"] == {"a.jsonl": 3}
+    assert "| unusable rows, left out | a.jsonl: 3 |" in (tmp_path / "out" / "README.md").read_text("utf-8")
     lines = (tmp_path / "out" / "predictions_test.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["id"] for line in lines] == [0, 1, 2, 5]

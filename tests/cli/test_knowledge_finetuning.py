@@ -236,6 +236,8 @@ def test_types_with_entities_use_the_typing_head(ernie, tmp_path):
     assert config["architectures"] == ["ErnieThuForEntityTyping"]
     results = json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
     assert set(results["summary"]) == {"with entities", "entities=None"}
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "| entity table | table.safetensors |" in card
     assert results["coverage"]["train"] == 1.0
 
 

@@ -226,6 +226,7 @@ def test_the_best_checkpoint_by_all_tasks_is_kept(data: Path, tmp_path: Path) ->
     }
     results = multitask(data, tmp_path / "out", tasks, **values)
     assert set(results["tags"]["runs"][0]) == {"seed", "variant", "validation", "test"}
+    assert "| SMART | weight: 1, " in (tmp_path / "out" / "tags" / "README.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize(
