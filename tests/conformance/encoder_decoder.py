@@ -23,6 +23,7 @@ from datasets import Dataset
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from transformers import (
+    CompileConfig,
     DataCollatorForSeq2Seq,
     DynamicCache,
     EncoderDecoderCache,
@@ -716,6 +717,22 @@ class EncoderDecoderGenerationChecks(EncoderDecoderCase, GenerationChecks):
             disable_compile=True,
         )
         assert torch.equal(got, expected)
+
+    def test_a_compiled_step_is_one_graph_and_gives_the_same(self, options: dict[str, Any]) -> None:
+        model, prompts = self.generator_model(), self.prompts()
+        compiled = CompileConfig(fullgraph=True, dynamic=False, backend="aot_eager")
+        compiled._compile_all_devices = True  # the CPU too
+        settings = {"max_new_tokens": 4, "do_sample": False, "cache_implementation": "static"}
+        got = model.generate(**prompts, **options, **settings, compile_config=compiled)
+        assert hasattr(model, "_compiled_call")
+        assert torch.equal(got, model.generate(**prompts, **options, **settings, disable_compile=True))
+
+    def test_nothing_given_begins_with_the_token_that_begins_texts(self, options: dict[str, Any]) -> None:
+        model, prompts = self.generator_model(), self.prompts((1,))
+        others = {name: value for name, value in prompts.items() if name not in ("input_ids", "attention_mask")}
+        begin = torch.tensor([[model.config.bos_token_id]])
+        expected = model.generate(begin, **others, **options, max_new_tokens=3)
+        assert torch.equal(model.generate(**others, **options, max_new_tokens=3), expected)
 
     def test_what_the_decoder_is_given_is_continued(self, options: dict[str, Any]) -> None:
         model, prompts = self.generator_model(), self.prompts()

@@ -18,10 +18,7 @@ def number_of_rows(source: torch.Tensor | None, options: Mapping[str, Any]) -> i
         options: the keyword arguments of `generate`.
 
     Returns:
-        The number.
-
-    Raises:
-        ValueError: there is no source.
+        The number; 1 without a source, when upstream reads `bos_token_id`.
     """
     if source is not None:
         return len(source)
@@ -29,7 +26,7 @@ def number_of_rows(source: torch.Tensor | None, options: Mapping[str, Any]) -> i
         return len(options["inputs_embeds"])
     if options.get("encoder_outputs") is not None:
         return len(options["encoder_outputs"][0])
-    raise ValueError("`input_ids` must be given, or `inputs_embeds` or `encoder_outputs`: there is nothing to read.")
+    return 1
 
 
 def check_generation(

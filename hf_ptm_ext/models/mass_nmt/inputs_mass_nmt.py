@@ -196,7 +196,7 @@ def token_positions(attention_mask: torch.Tensor | None, length: int, seen: int,
         `(batch, length)`, or `(1, length)` without a mask.
     """
     if attention_mask is None:
-        return torch.arange(seen, seen + length, device=device)[None]
+        return torch.arange(length, device=device)[None] + seen  # what a static cache has seen is a tensor
     return (attention_mask.long().cumsum(dim=1) - 1).clamp(min=0)[:, -length:]
 
 

@@ -39,9 +39,11 @@ REFUSED = {
     "prefill_chunk_size": "a source is read at once, since its tokens see each other",
     "guidance_scale": "its second prompt would be fed without a [MASK]",
     "inputs_embeds": "a prompt is given by its `input_ids`",
-    "position_ids": "positions are counted from `attention_mask`",
     "sequence_ids": "packed rows cannot be continued; pad the prompts to one a row",
 }
+
+# What upstream's loop tells the hook alone, and positions, which are counted.
+NOT_HANDED_ON = ("next_sequence_length", "is_first_iteration", "position_ids", "inputs_embeds", "labels")
 
 
 def check_generation(
@@ -160,6 +162,27 @@ def check_source_lengths(source_lengths: torch.Tensor | None, attention_mask: to
         raise ValueError(
             "`source_lengths` must be the lengths of the prompts in generation, which are all source: "
             f"{lengths.tolist()}; got {source_lengths.tolist()}. Cut the prompts behind their source, or leave it out."
+        )
+
+
+def check_positions(position_ids: torch.Tensor | None, attention_mask: torch.Tensor) -> None:
+    """Refuse positions other than those that generation counts.
+
+    Args:
+        position_ids: `(batch, seq_len)` or `(1, seq_len)`, or `None`.
+        attention_mask: `(batch, seq_len)`.
+
+    Raises:
+        ValueError: they do not count the real tokens from 0.
+    """
+    if position_ids is None:
+        return
+    real = attention_mask.to(torch.bool)
+    counted = real.long().cumsum(dim=1) - 1
+    if position_ids.shape[-1] != real.shape[1] or not ((position_ids == counted.to(position_ids)) | ~real).all():
+        raise ValueError(
+            "`position_ids` must count the real tokens of `attention_mask` from 0 in generation, got "
+            f"{position_ids.tolist()}. Leave it out."
         )
 
 
@@ -284,8 +307,8 @@ class UniLMGeneration:
             Prompt and continuation, `(batch, length)`, or upstream's output object.
 
         Raises:
-            ValueError: see `check_generation` and `check_source_lengths` in `generation_unilm.py`, and
-                `with_chosen_search` in `beam_search_unilm.py`.
+            ValueError: see `check_generation`, `check_source_lengths` and `check_positions` in
+                `generation_unilm.py`, and `with_chosen_search` in `beam_search_unilm.py`.
         """
         input_ids = kwargs.pop("input_ids", None) if inputs is None else inputs
         if input_ids is None:
@@ -298,6 +321,7 @@ class UniLMGeneration:
         kwargs = with_chosen_search(kwargs)
         check_generation(self.config, int(mask.sum(dim=1).max()), lm_mode, kwargs, self.generation_config)
         check_source_lengths(kwargs.pop("source_lengths", None), mask, lm_mode)
+        check_positions(kwargs.pop("position_ids", None), mask)
         kwargs.pop("token_type_ids", None)  # a tokenizer knows of 0 and 1 only: the mode decides
         return super().generate(
             input_ids,
@@ -350,10 +374,12 @@ class UniLMGeneration:
         prompt = input_ids.shape[1] if source_lengths is None else int(source_lengths[0])
         if attention_mask is None:  # the loop drops a mask of ones
             attention_mask = torch.ones_like(input_ids)
+        if token_type_ids is None:
+            token_type_ids = prompt_token_types(self.config, attention_mask, mode)
         inputs = step_inputs(self.config, input_ids, attention_mask, token_type_ids, prompt, cached, self.dtype, mode)
-        asked = {name: kwargs[name] for name in ("output_attentions", "output_hidden_states") if name in kwargs}
         ids = inputs.pop("input_ids")
-        return {"input_ids": ids, "step_inputs": inputs, **asked, "cache": cache, "logits_to_keep": 1}
+        asked = {"logits_to_keep": 1, **{name: value for name, value in kwargs.items() if name not in NOT_HANDED_ON}}
+        return {"input_ids": ids, "step_inputs": inputs, **asked, "cache": cache}
 
     def _update_model_kwargs_for_generation(
         self: Any, outputs: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any

@@ -255,7 +255,7 @@ class TestUniLMGeneration(UniLMCase, GenerationChecks):
         "prefill_chunk_size": lambda case: 2,
         "guidance_scale": lambda case: 1.5,
         "inputs_embeds": lambda case: torch.zeros(1, 7, 32),
-        "position_ids": lambda case: torch.arange(7)[None],
+        "position_ids": lambda case: torch.arange(7)[None] + 1,
         "sequence_ids": lambda case: torch.ones(1, 7),
     }
 

@@ -155,3 +155,28 @@ def test_attentions_and_hidden_states_come_back(model, search, use_cache):
         assert [tuple(value.shape) for value in weights] == [(rows, 4, fed, keys)] * 2
         assert [tuple(value.shape) for value in states] == [(rows, fed, 32)] * 3
     assert len(output.attentions) == 4
+
+
+def test_positions_that_generation_counts_itself_pass(model):
+    ids = torch.tensor([[PAD, PAD, *SOURCE], [*SOURCE[:-1], 11, 12, SEP]])
+    mask = (ids != PAD).long()
+    for search in ({}, {"search_beam_size": 2}):
+        expected = model.generate(ids, max_new_tokens=4, **search)
+        for filler in (0, 1):  # what stands on padding says nothing
+            positions = (mask.cumsum(1) - 1).masked_fill(mask == 0, filler)
+            assert torch.equal(model.generate(ids, position_ids=positions, max_new_tokens=4, **search), expected)
+    for wrong in (positions + 1, positions[:, 1:], torch.arange(10)[None]):
+        with pytest.raises(ValueError, match="`position_ids` must count the real tokens"):
+            model.generate(ids, position_ids=wrong, max_new_tokens=4)
+
+
+def test_a_steps_inputs_hold_what_the_caller_asked_for(model):
+    """Also without what `generate` adds, as generic code calls the hook."""
+    asked = {"output_attentions": True, "output_hidden_states": True, "return_dict": True, "logits_to_keep": 0}
+    inputs = model.prepare_inputs_for_generation(torch.tensor([SOURCE]), **asked, is_first_iteration=True)
+    assert {name: inputs[name] for name in asked} == asked
+    outputs = model(**inputs)
+    assert outputs.logits.shape[1] == len(SOURCE) + 1  # and the [MASK]
+    assert len(outputs.attentions) == len(outputs.hidden_states) - 1 == 2
+    plain = model.generate(torch.tensor([SOURCE]), max_new_tokens=3)
+    assert torch.equal(model.generate(torch.tensor([SOURCE]), max_new_tokens=3, logits_to_keep=0), plain)
