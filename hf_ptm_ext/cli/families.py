@@ -72,4 +72,6 @@ def fitted_fields(config: Any, tokenizer: Any) -> dict[str, Any]:
         fitted |= {"bos_token_id": begin, "decoder_start_token_id": end if starts_with_end else pad}
         if known.get("forced_eos_token_id") is not None:
             fitted["forced_eos_token_id"] = end
+    if "mask_token_id" in known:
+        fitted["mask_token_id"] = tokenizer.mask_token_id
     return fitted

@@ -37,7 +37,7 @@ from .seq2seq_data import Split, describe_data, read_split, tokenize, trained_to
 from .seq2seq_decoding import build_decoding, stock_options, word_ids
 from .seq2seq_languages import set_languages, set_target_language
 from .seq2seq_metrics import GenerationMetrics, mean_target_length
-from .seq2seq_models import UNILM, build_collators, build_model, check_positions
+from .seq2seq_models import UNILM, build_collators, build_model, check_model
 from .signature import signature_of
 from .tables import text_table
 
@@ -91,19 +91,19 @@ def finetune(
     signature = signature_of(model_args, data_args, objective_args, decoding_args, training_args)
     set_seed(training_args.seed)
 
-    check_positions(model_args, data_args)
+    inputs = check_model(model_args, data_args, decoding_args)
     with BadRows(data_args.on_bad_rows) as bad:
         read = {name: read_split(data_args, name, bad) for name in ("train", *EVALUATED)}
     examples = {name: found for name, found in read.items() if found is not None}
     common = {prefix: rows_in_training(examples, name) for name, prefix in EVALUATED.items() if name in examples}
     tokenizer = choose_tokenizer(model_args, data_args, examples["train"])
-    set_languages(tokenizer, data_args)
+    set_languages(tokenizer, data_args, inputs)
     texts_of = [text for found in examples.values() for example in found for text in example.targets]
     metrics = generation_metrics(decoding_args, tokenizer, texts_of)
     check_best(training_args, ("loss", *(metrics.produced if training_args.predict_with_generate else ())))
-    splits = {name: tokenize(data_args, found, tokenizer, name) for name, found in examples.items()}
+    splits = {name: tokenize(data_args, found, tokenizer, name, inputs) for name, found in examples.items()}
     model = build_model(model_args, data_args, tokenizer)
-    set_target_language(model, tokenizer)
+    set_target_language(model, tokenizer, inputs)
     if model.config.model_type == UNILM:
         tokenizer = unilm_tokenizer(tokenizer)  # saved with the model, so that it pads for generation there too
     loss_function = smooth_once(model, training_args)
@@ -117,7 +117,7 @@ def finetune(
         eval_dataset=splits["validation"].rows if "validation" in splits else None,
         data_collator=collator,
         eval_collator=eval_collator,
-        decoding=build_decoding(decoding_args, tokenizer, model, data_args.max_target_length),
+        decoding=build_decoding(decoding_args, tokenizer, data_args.max_target_length),
         processing_class=tokenizer,
         compute_metrics=metrics if training_args.predict_with_generate else None,
         compute_loss_func=loss_function,
@@ -248,7 +248,7 @@ def keep_decoding(
     """Let the saved model decode as it was evaluated, as far as its `generation_config` has words for it."""
     limit = decoding_args.max_new_tokens or data_args.max_target_length
     options: dict[str, Any] = {"max_new_tokens": limit}
-    if decoding_args.search == "stock":
+    if decoding_args.search != UNILM:
         options = stock_options(decoding_args, limit, word_ids(tokenizer, decoding_args.not_predict))
     model.generation_config.update(**options)
 

@@ -13,7 +13,7 @@ from .options import checked, read_options, with_recipe
 from .pretrain_arguments import ModelArguments
 from .recipes import as_flags, read_mapping
 
-SEARCHES = ("stock", "unilm")
+SEARCHES = ("stock", "unilm", "mass", "mass_nmt")
 METRICS = ("rouge", "sacrebleu")
 
 
@@ -82,7 +82,8 @@ class Seq2SeqDataArguments:
         default=None, metadata={"help": "Language of the text, for the model card: en, zh... (default: undetermined)."}
     )
     source_lang: str | None = field(
-        default=None, metadata={"help": "Code of the sources' language, for multilingual tokenizers (mBART, NLLB...)."}
+        default=None,
+        metadata={"help": "Code of the sources' language, for multilingual models (mBART, NLLB, MASS-NMT...)."},
     )
     target_lang: str | None = field(default=None, metadata={"help": "Code of the targets' language, likewise."})
     data_license: str | None = field(default=None, metadata={"help": "Licence of the data, for the model card."})
@@ -117,11 +118,12 @@ class DecodingArguments:
         default=None, metadata={"help": "A preset, by name or as a YAML file; flags override it."}
     )
     search: str = field(
-        default="stock", metadata={"help": "stock (transformers' own) or unilm (the reference's beam search)."}
+        default="stock",
+        metadata={"help": "stock (transformers' own), or a family's name (unilm, mass, mass_nmt): its reference's."},
     )
     num_beams: int = field(default=1, metadata={"help": "Beams; 1 is greedy."})
     length_penalty: float | None = field(
-        default=None, metadata={"help": "stock: exponent of the length (default 1); unilm: alpha (default 0)."}
+        default=None, metadata={"help": "Exponent of the length (default 1); search unilm: alpha (default 0)."}
     )
     no_repeat_ngram_size: int = field(
         default=0, metadata={"help": "No n-gram of this size twice in the generated text; the source has no say."}
@@ -134,7 +136,9 @@ class DecodingArguments:
     max_new_tokens: int | None = field(
         default=None, metadata={"help": "Most generated tokens (default: max_target_length)."}
     )
-    early_stopping: bool = field(default=False, metadata={"help": "stock: stop when as many beams have ended."})
+    early_stopping: bool = field(
+        default=False, metadata={"help": "Stop when as many beams have ended (stock, mass_nmt)."}
+    )
     metric: str = field(default="rouge", metadata={"help": "rouge or sacrebleu."})
     metric_tokenizer: str | None = field(
         default=None,

@@ -103,7 +103,9 @@ def trained_tokenizer(data: Seq2SeqDataArguments, examples: Sequence[SourceTarge
     return train_wordpiece(texts, data.vocab_size, lowercase=data.lowercase, model_max_length=length)
 
 
-def tokenize(data: Seq2SeqDataArguments, examples: list[SourceTarget], tokenizer: Any, name: str) -> Split:
+def tokenize(
+    data: Seq2SeqDataArguments, examples: list[SourceTarget], tokenizer: Any, name: str, inputs: dict[str, int]
+) -> Split:
     """Token ids of sources and first targets, cut to the limits.
 
     Args:
@@ -111,6 +113,7 @@ def tokenize(data: Seq2SeqDataArguments, examples: list[SourceTarget], tokenizer
         examples: the texts.
         tokenizer: any tokenizer.
         name: of the split, for the log.
+        inputs: columns of the same number in every row.
 
     Returns:
         The split.
@@ -138,7 +141,8 @@ def tokenize(data: Seq2SeqDataArguments, examples: list[SourceTarget], tokenizer
         sources = encode_sources(data, examples, tokenizer, truncation="only_first")
     sources = [shortened(row, data.max_source_length, tokenizer) for row in sources]
     targets = [shortened(row, data.max_target_length, tokenizer) for row in targets]
-    return Split(Dataset.from_dict({"input_ids": sources, "labels": targets}), examples)
+    same = {name: [number] * len(examples) for name, number in inputs.items()}
+    return Split(Dataset.from_dict({"input_ids": sources, "labels": targets, **same}), examples)
 
 
 def has_pairs(examples: Sequence[SourceTarget]) -> bool:

@@ -42,31 +42,24 @@ class RepeatedNgramProcessor(LogitsProcessor):
 
 
 def build_decoding(
-    arguments: DecodingArguments, tokenizer: Any, model: Any, max_target_length: int
+    arguments: DecodingArguments, tokenizer: Any, max_target_length: int
 ) -> Callable[[int], dict[str, Any]]:
     """What `PtmSeq2SeqTrainer` takes as `decoding`.
 
     Args:
         arguments: as parsed.
         tokenizer: turns words into ids.
-        model: tells its architecture.
         max_target_length: the limit if the arguments have none.
 
     Returns:
         A function from the columns of the prompt to keyword arguments of `generate`.
 
-    Raises:
-        ValueError: UniLM's search for another model.
     """
     limit = arguments.max_new_tokens or max_target_length
     exempt = word_ids(tokenizer, arguments.forbid_ignore_set)
     forbidden = word_ids(tokenizer, arguments.not_predict)
     common = {"max_new_tokens": limit, "do_sample": False, "num_beams": 1}
     if arguments.search == "unilm":
-        if model.config.model_type != "unilm":
-            raise ValueError(
-                f"`search` = unilm is UniLM's beam search, and this is a {model.config.model_type} model. Use stock."
-            )
         options = {**common, "custom_generate": unilm_beam_search, "search_beam_size": arguments.num_beams}
         options["not_predict"] = forbidden
         if arguments.num_beams > 1:
@@ -79,6 +72,10 @@ def build_decoding(
             }
         return lambda prompt: dict(options)
     options = {**common, **stock_options(arguments, limit, forbidden)}
+    if arguments.search != "stock":
+        options["search_beam_size"] = options.pop("num_beams")
+        if arguments.length_penalty is not None:
+            options["length_penalty"] = arguments.length_penalty
     if arguments.no_repeat_ngram_size and exempt:
         options.pop("no_repeat_ngram_size")
 

@@ -8,7 +8,13 @@ from ..collators import DataCollatorForUniLMGeneration, DataCollatorForUniLMSeq2
 from .families import checkpoint_overrides, family_class, fitted_fields
 from .loading import load_model
 from .recipes import parse_overrides
-from .seq2seq_arguments import Seq2SeqDataArguments, Seq2SeqModelArguments, Seq2SeqObjectiveArguments
+from .seq2seq_arguments import (
+    DecodingArguments,
+    Seq2SeqDataArguments,
+    Seq2SeqModelArguments,
+    Seq2SeqObjectiveArguments,
+)
+from .seq2seq_languages import language_inputs
 
 UNILM = "unilm"
 # Token types 4 and 5 tell source and target.
@@ -38,31 +44,53 @@ def build_model(model: Seq2SeqModelArguments, data: Seq2SeqDataArguments, tokeni
     return built
 
 
-def check_positions(model: Seq2SeqModelArguments, data: Seq2SeqDataArguments) -> None:
-    """`check_lengths` before anything is read, where a config says how many positions there are.
+def check_model(
+    model: Seq2SeqModelArguments, data: Seq2SeqDataArguments, decoding: DecodingArguments
+) -> dict[str, int]:
+    """Refuse what the model cannot do, before anything is read, where a config says what it is.
 
     Args:
         model: which model.
-        data: has the lengths.
+        data: has lengths and languages.
+        decoding: has the search.
+
+    Returns:
+        What `language_inputs` says, nothing without a config.
     """
     name = model.model_name_or_path or model.config_name
-    if name is None:
-        return
     source: dict[str, Any] = {"revision": model.model_revision}
     cls: Any = AutoConfig
     try:
-        if "model_type" not in PreTrainedConfig.get_config_dict(name, **source)[0]:  # the original's file
+        if name is None:
+            config = family_config(model)
+        elif "model_type" not in PreTrainedConfig.get_config_dict(name, **source)[0]:  # the original's file
             cls = family_class(Seq2SeqModelArguments(family=UNILM), "AutoModelForSeq2SeqLM").config_class
+            config = cls.from_pretrained(name, **source)
         else:
-            source["trust_remote_code"] = model.trust_remote_code
-        config = cls.from_pretrained(name, **source)
+            config = cls.from_pretrained(name, **source, trust_remote_code=model.trust_remote_code)
     except OSError:  # there is none, which loading says; mistakes in the data come first
-        return
+        return {}
     overrides = parse_overrides(model.config_overrides, config.to_dict(), type(config).__name__)
     for field, value in overrides.items():
         setattr(config, field, value)
-    if config.is_encoder_decoder or config.model_type == UNILM:
+    if decoding.search not in ("stock", config.model_type):
+        raise ValueError(
+            f"`search` = {decoding.search} is the beam search of that family, and this is a {config.model_type} "
+            "model. Use stock, or the model's own."
+        )
+    if name is not None and (config.is_encoder_decoder or config.model_type == UNILM):
         check_lengths(config, data)
+    return language_inputs(config, data)
+
+
+def family_config(model: Seq2SeqModelArguments) -> Any:
+    """The default configuration of the architecture."""
+    try:
+        return AutoConfig.for_model(model.family)
+    except (KeyError, ValueError) as error:
+        raise ValueError(
+            f"`family` must be unilm or an encoder-decoder of transformers (bart, t5...), got {model.family!r}."
+        ) from error
 
 
 def check_architecture(config: Any) -> None:
@@ -129,12 +157,7 @@ def new_config(model: Seq2SeqModelArguments, data: Seq2SeqDataArguments, tokeniz
             model.config_name, revision=model.model_revision, trust_remote_code=model.trust_remote_code
         )
     else:
-        try:
-            config = AutoConfig.for_model(model.family)
-        except (KeyError, ValueError) as error:
-            raise ValueError(
-                f"`family` must be unilm or an encoder-decoder of transformers (bart, t5...), got {model.family!r}."
-            ) from error
+        config = family_config(model)
     check_architecture(config)
     cls, known = type(config), config.to_dict()
     fitted = fitted_fields(config, tokenizer)

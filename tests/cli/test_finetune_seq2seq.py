@@ -147,6 +147,42 @@ def test_encoder_decoders_are_fine_tuned_and_decode_as_evaluated(tmp_path, famil
         assert text.split() == row["prediction"].split(), "the saved model decodes as it was evaluated"
 
 
+SEARCHES = {
+    "mass": {"length_penalty": 0.6, "not_predict": ["the"]},
+    "mass_nmt": {"length_penalty": 0.6, "early_stopping": True, "source_lang": "0", "target_lang": "1"},
+}
+
+
+@pytest.mark.parametrize("family", SEARCHES)
+def test_the_own_search_of_a_family_decodes(tmp_path, family):
+    """By flags and by a recipe, as `generate` does it with the same options."""
+    options = {"family": family, "search": family, "num_beams": 3, "min_new_tokens": 3, "max_new_tokens": 8}
+    options |= {"no_repeat_ngram_size": 2, **SEARCHES[family]}
+    recipe = tmp_path / "own.yaml"
+    recipe.write_text("\n".join(f"{name}: {json.dumps(value)}" for name, value in options.items()), "utf-8")
+    folder, again = tmp_path / "flags", tmp_path / "recipe"
+    finetune(folder, config_overrides=TINY_BART, **options)
+    chosen = flags(output_dir=again, config_overrides=TINY_BART)
+    assert main(["finetune-seq2seq", str(recipe), *chosen]) == 0
+    assert predictions(again) == predictions(folder)
+    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    stored = json.loads((folder / "generation_config.json").read_text("utf-8"))
+    assert (stored["num_beams"], stored["length_penalty"]) == (3, 0.6)
+    for row in predictions(folder)[:3]:
+        ids = torch.tensor([shortened(tokenizer(row["source"])["input_ids"], 48, tokenizer)])
+        text = tokenizer.decode(model.generate(ids, search_beam_size=3)[0], skip_special_tokens=True)
+        assert text.split() == row["prediction"].split()
+
+
+@pytest.mark.parametrize(("family", "search"), [("unilm", "mass"), ("mass", "unilm"), ("bart", "mass_nmt")])
+def test_the_search_of_another_family_is_refused_before_anything_is_read(tmp_path, capsys, family, search):
+    chosen = flags(
+        output_dir=tmp_path, family=family, search=search, config_overrides=None, train_file=tmp_path / "no.jsonl"
+    )
+    assert main(["finetune-seq2seq", *chosen]) == 2
+    assert f"`search` = {search} is the beam search of that family, and this is a {family}" in capsys.readouterr().err
+
+
 def test_pseudo_masked_input_trains_and_generates(tmp_path):
     metrics = finetune(tmp_path / "out", pseudo_masked=True, target_mask_prob=0.3)
     assert metrics["eval_loss"] > 0

@@ -1,4 +1,4 @@
-"""finetune-seq2seq with multilingual tokenizers: languages are named, marked, learnt, and saved."""
+"""finetune-seq2seq with multilingual models: languages are named, marked or numbered, learnt, and saved."""
 
 import json
 
@@ -17,8 +17,11 @@ from transformers import (
 )
 from transformers.models.mbart50.tokenization_mbart50 import FAIRSEQ_LANGUAGE_CODES as MBART50_LANGUAGES
 
+from hf_ptm_ext import MassNmtConfig, MassNmtForConditionalGeneration
+from hf_ptm_ext.cli.seq2seq_languages import language_inputs
+from hf_ptm_ext.data import train_wordpiece
 from tests.cli.jobs import read_metrics
-from tests.cli.test_finetune_seq2seq import flags, main
+from tests.cli.test_finetune_seq2seq import flags, main, predictions
 
 PAIRS = [("der hund", "the dog"), ("ein haus", "a house"), ("die katze", "the cat"), ("das meer", "the sea")]
 LETTERS = sorted({letter for pair in PAIRS for text in pair for letter in text.replace(" ", "▁")})
@@ -93,3 +96,60 @@ def test_more_tokens_than_positions_are_refused_before_anything_is_read(checkpoi
     options = {"source_lang": "de_DE", "target_lang": "en_XX", "train_file": tmp_path / "is_not_there.jsonl"}
     assert run(tmp_path, checkpoints["mbart"], max_source_length=65, **options) == 2
     assert "`max_source_length` = 65 must not exceed" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def numbered(tmp_path_factory):
+    """A MASS-NMT of three languages, whose tokenizer marks none."""
+    folder = tmp_path_factory.mktemp("mass_nmt")
+    tokenizer = train_wordpiece([text for pair in PAIRS for text in pair], 90)
+    names = ("vocab_size", "pad_token_id", "mask_token_id", "eos_token_id", "bos_token_id", "forced_eos_token_id")
+    ids = (len(tokenizer), tokenizer.pad_token_id, tokenizer.mask_token_id, *[tokenizer.sep_token_id] * 3)
+    torch.manual_seed(0)
+    lang2id = {"en": 0, "de": 1, "fr": 2}
+    config = MassNmtConfig(
+        d_model=16, max_position_embeddings=64, n_langs=3, lang2id=lang2id, init_std=0.3, **SIZES,
+        **dict(zip(names, ids, strict=True)),
+    )  # fmt: skip
+    MassNmtForConditionalGeneration(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_numbered_languages_are_fed_in_training_and_in_generation_and_saved(numbered, tmp_path):
+    texts = {}
+    for source, target in (("de", "en"), ("fr", "en"), ("de", "fr")):
+        folder = tmp_path / f"{source}-{target}"
+        folder.mkdir()
+        options = {"source_lang": source, "target_lang": target, "max_new_tokens": 6, "min_new_tokens": 4}
+        assert run(folder, numbered, search="mass_nmt", num_beams=2, learning_rate=0.01, **options) == 0
+        model = AutoModelForSeq2SeqLM.from_pretrained(folder / "run")
+        before = AutoModelForSeq2SeqLM.from_pretrained(numbered)
+        for side, language in (("encoder", source), ("decoder", target)):
+            moved = [getattr(one.model, side).embed_languages.weight for one in (model, before)]
+            changed = (moved[0] - moved[1]).abs().amax(dim=1) > 1e-3
+            assert [code for code, number in model.config.lang2id.items() if changed[number]] == [language]
+        tokenizer = AutoTokenizer.from_pretrained(folder / "run")
+        ids = tokenizer("der hund", return_tensors="pt")["input_ids"]
+        got = model.generate(ids, search_beam_size=2)
+        assert torch.equal(got, model.generate(ids, langs=source, decoder_langs=target, search_beam_size=2))
+        texts[source, target] = predictions(folder / "run")
+        assert tokenizer.decode(got[0], skip_special_tokens=True) == texts[source, target][0]["prediction"]
+        assert f"{source} to {target}" in (folder / "run" / "README.md").read_text("utf-8")
+
+
+def test_a_numbered_language_that_is_missing_or_unknown_is_refused_before_anything_is_read(numbered, tmp_path, capsys):
+    for given, name in (({}, "source_lang"), ({"source_lang": "de"}, "target_lang"),
+                        ({"source_lang": "de", "target_lang": "it"}, "target_lang")):  # fmt: skip
+        assert run(tmp_path, numbered, train_file=tmp_path / "is_not_there.jsonl", **given) == 2
+        assert f"`{name}` must be a language of the model (de, en, fr), got" in capsys.readouterr().err
+    new = {"family": "mass_nmt", "train_file": tmp_path / "is_not_there.jsonl", "model_name_or_path": None}
+    assert run(tmp_path, None, **new, source_lang="0", target_lang="2") == 2
+    assert "`target_lang` must be a language of the model (0, 1), got 2" in capsys.readouterr().err
+
+
+def test_models_of_one_language_are_fed_none():
+    class Given:
+        source_lang = target_lang = None
+
+    assert language_inputs(MassNmtConfig(n_langs=1), Given) == language_inputs(MBartConfig(), Given) == {}

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from transformers.cache_utils import Cache
 from transformers.utils.deprecation import deprecate_kwarg
 
 
@@ -39,6 +40,8 @@ def takes_past_key_values(forward: Callable[..., Any]) -> Callable[..., Any]:
         if old is None:
             kwargs.pop("past_key_values", None)
             return forward(*args, **kwargs)
+        if not isinstance(old, Cache):
+            raise TypeError(f"`past_key_values` must be a `Cache` of transformers, got {type(old).__name__}.")
         if "cache" in kwargs:
             cache = kwargs.pop("cache")
             if cache is not None and cache.get_seq_length():

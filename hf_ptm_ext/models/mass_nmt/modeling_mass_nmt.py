@@ -656,8 +656,8 @@ class MassNmtForConditionalGeneration(MassNmtPreTrainedModel, GenerationMixin):
             inputs: `(batch, source_len)`, also accepted as `input_ids`; padding on either side, marked by
                 `attention_mask` or by the padding token.
             langs: languages of the sources: ids `(batch,)`, or one id or code (`config.lang2id`) for all (default:
-                `generation_config.langs`, if there is one).
-            decoder_langs: languages of the targets, likewise.
+                `generation_config.source_lang`, if there is one).
+            decoder_langs: languages of the targets, likewise (`generation_config.target_lang`).
             search_beam_size: number of beams of the reference's beam search (see `mass_nmt_beam_search`), instead of
                 upstream's `num_beams`; reads `length_penalty`, `early_stopping` and `num_return_sequences`.
             kwargs: as upstream. `max_length` counts the leading </s>.
@@ -678,9 +678,9 @@ class MassNmtForConditionalGeneration(MassNmtPreTrainedModel, GenerationMixin):
         )
         encoded = kwargs.get("encoder_outputs") is not None
         if langs is None:
-            langs = getattr(self.generation_config, "langs", None)
+            langs = getattr(self.generation_config, "source_lang", None)
         if decoder_langs is None:
-            decoder_langs = getattr(self.generation_config, "decoder_langs", None)
+            decoder_langs = getattr(self.generation_config, "target_lang", None)
         if langs is not None or not encoded:
             kwargs["langs"] = language_ids(self.config, langs, batch, device, "langs")
         kwargs["decoder_langs"] = language_ids(self.config, decoder_langs, batch, device, "decoder_langs")
