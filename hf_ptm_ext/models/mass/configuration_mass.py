@@ -158,7 +158,6 @@ class MassConfig(PreTrainedConfig):
                 raise ValueError(
                     f"`{name}` must be {value}, as in the fairseq code of MASS, got {getattr(self, name)!r}."
                 )
-        self.check_end()
         written_by = self.hf_ptm_ext_version
         if written_by is not None and written_by.split(".")[:2] != HF_PTM_EXT_VERSION.split(".")[:2]:
             logger.warning_once(

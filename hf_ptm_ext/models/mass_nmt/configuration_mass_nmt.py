@@ -137,7 +137,6 @@ class MassNmtConfig(PreTrainedConfig):
             raise ValueError("`is_encoder_decoder` must be True: the family has no other model.")
         self._check_activation()
         self._check_languages()
-        self.check_end()
         written_by = self.hf_ptm_ext_version
         if written_by is not None and written_by.split(".")[:2] != HF_PTM_EXT_VERSION.split(".")[:2]:
             logger.warning_once(

@@ -118,7 +118,6 @@ class UniLMConfig(PreTrainedConfig):
                 f"`position_embedding_type` must be 'absolute', got {position_embedding_type!r}: relative position "
                 "parameters would be dropped without notice."
             )
-        self.check_end()
         written_by = self.hf_ptm_ext_version
         if written_by is not None and written_by.split(".")[:2] != HF_PTM_EXT_VERSION.split(".")[:2]:
             logger.warning_once(
