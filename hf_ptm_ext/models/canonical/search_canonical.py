@@ -89,7 +89,7 @@ def search_hypotheses(
     """
     ends = end_tokens(model, generation_config)
     beams, limit, device = generation_config.num_beams, generation_config.max_length, input_ids.device
-    batch = len(input_ids) // beams
+    batch = input_ids.shape[0] // beams
     pad = generation_config.pad_token_id if generation_config.pad_token_id is not None else ends[0]
     processors = [one for one in processors if not isinstance(one, ForcedEOSTokenLogitsProcessor)]
     sentences = [hypotheses(generation_config) for _ in range(batch)]
