@@ -74,8 +74,8 @@ def rows(number=20, width=14):
 
 
 def masking(seed=None):
-    """With fresh entropy by default: only a saved state brings its masks back."""
-    return DataCollatorForMaskedLanguageModeling(TOKENIZER, seed=seed)
+    """With fresh entropy by default: only a saved state brings its masks back. No batch is without a masked token."""
+    return DataCollatorForMaskedLanguageModeling(TOKENIZER, mlm_probability=0.3, seed=seed)
 
 
 def of_the_trainer(options):
