@@ -128,12 +128,12 @@ def test_the_recipe_parses():
 @pytest.mark.slow
 def test_entities_are_learnt(tmp_path, table):
     """Which of the batch's entities stood here: far better after training, and not from the entity itself alone."""
-    options = {"train_file": None, "max_train_rows": None, "max_steps": 300, "learning_rate": 2e-3}
-    options["per_device_train_batch_size"] = 16
+    options = {"train_file": None, "max_train_rows": None, "max_eval_rows": 200, "max_steps": 100}
+    options |= {"learning_rate": 2e-3, "per_device_train_batch_size": 16}
     assert run(tmp_path / "out", table, **options) == 0
     metrics = read_metrics(tmp_path / "out")
     assert metrics["eval_entity_loss"] < metrics["before_entity_loss"] - 0.5
     assert metrics["eval_entity_accuracy"] > metrics["before_entity_accuracy"] + 0.3
     assert run(tmp_path / "masked", table, **options, entity_mask_prob=1.0, entity_replace_prob=0.0) == 0
     masked = read_metrics(tmp_path / "masked")
-    assert masked["eval_entity_loss"] > metrics["eval_entity_loss"]
+    assert masked["eval_entity_loss"] > 1.3 * metrics["eval_entity_loss"], "the given entities tell too"
