@@ -159,7 +159,7 @@ class Splits:
             self.notes.setdefault("in_training_data", {})[split] = note
             advice = " `--drop_overlap evaluation` (or train) leaves them out." if drop is None else ""
             warn_of_overlap(split, sum(there), len(there), advice)
-            if drop is None:
+            if drop is None or (drop == EVALUATION and split not in self.scored):  # all of what is predicted is wanted
                 continue
             left, out = (TRAIN, split)[drop == EVALUATION], there
             if drop == TRAIN:

@@ -193,6 +193,14 @@ def test_rows_of_the_training_data_are_counted_and_left_out(model, tmp_path, cap
     assert len(rows) == (4 if drop == "evaluation" else 5)
 
 
+def test_rows_that_are_only_predicted_are_never_left_out(model, tmp_path):
+    train = classes(tmp_path / "train.tsv")
+    (tmp_path / "test.tsv").write_text(f"text\n{GOOD[0]}\n{GOOD[1]} again\n", encoding="utf-8")
+    values = {"task": "classification", "train_file": train, "test_file": tmp_path / "test.tsv"}
+    assert run("finetune", tmp_path / "out", model, **values, drop_overlap="evaluation") == 0
+    assert len((tmp_path / "out" / "predictions_test.jsonl").read_text(encoding="utf-8").splitlines()) == 2
+
+
 @pytest.mark.parametrize("job", ["finetune-relations", "finetune-typing"])
 def test_mentions_behind_the_cut_are_counted(model, tmp_path, caplog, job):
     long = ["x"] * 30
