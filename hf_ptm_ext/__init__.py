@@ -14,55 +14,61 @@ from .version import __version__
 
 register()
 
-_COLLATORS = (
-    "DataCollatorForDenoisingEntities",
-    "DataCollatorForEntityReplacement",
-    "DataCollatorForKnowledgeEmbedding",
-    "DataCollatorForMaskedLanguageModeling",
-    "DataCollatorForMassPreTraining",
-    "DataCollatorForQuestionAnswering",
-    "DataCollatorForMixedVocabulary",
-    "DataCollatorForSpanCorruption",
-    "DataCollatorForSpanMasking",
-    "DataCollatorForTextInfilling",
-    "DataCollatorForTranslationLanguageModeling",
-    "DataCollatorForUniLMGeneration",
-    "DataCollatorForUniLMPreTraining",
-    "DataCollatorForUniLMSeq2Seq",
-    "DataCollatorForWholeWordMasking",
-    "DataCollatorWithNgrams",
-)
-_FUNCTIONS = {
-    "ExtractiveQuestionAnsweringPipeline": "hf_ptm_ext.pipelines",
-    "ScalarMix": "hf_ptm_ext.models.weighted_layers.mix_weighted_layers",
-    "SquadFeatures": "hf_ptm_ext.collators",
-    "kbert_visible_matrix": "hf_ptm_ext.models.kbert.visibility_kbert",
-    "postprocess_qa_predictions": "hf_ptm_ext.pipelines",
-    "unilm_attention_mask": "hf_ptm_ext.models.unilm.modes_unilm",
-    "unilm_beam_search": "hf_ptm_ext.models.unilm.beam_search_unilm",
-    "unilm_tokenizer": "hf_ptm_ext.models.unilm.tokenizer_unilm",
+# Sub-package or module -> public names of it that the root has too.
+_PUBLIC = {
+    "adapters": ("AdapterTrainer", "HoulsbyConfig", "PfeifferConfig", "save_adapted"),
+    "collators": (
+        "DataCollatorForDenoisingEntities",
+        "DataCollatorForEntityReplacement",
+        "DataCollatorForKnowledgeEmbedding",
+        "DataCollatorForMaskedLanguageModeling",
+        "DataCollatorForMassPreTraining",
+        "DataCollatorForMixedVocabulary",
+        "DataCollatorForQuestionAnswering",
+        "DataCollatorForSpanCorruption",
+        "DataCollatorForSpanMasking",
+        "DataCollatorForTextInfilling",
+        "DataCollatorForTranslationLanguageModeling",
+        "DataCollatorForUniLMGeneration",
+        "DataCollatorForUniLMPreTraining",
+        "DataCollatorForUniLMSeq2Seq",
+        "DataCollatorForWholeWordMasking",
+        "DataCollatorWithNgrams",
+        "SquadFeatures",
+    ),
+    "conversion.entity_tables": ("EntityTable", "EntityVocabulary"),
+    "conversion.unilm_tokenizer": ("unilm_tokenizer",),
+    "distillation": (
+        "DistillationArguments",
+        "DistillationTrainer",
+        "TheseusArguments",
+        "TheseusTrainer",
+        "make_student",
+    ),
+    "models.annotations_ernie_thu": ("DictionaryLinker",),
+    "models.answers_san": ("StochasticAnswerHead",),
+    "models.beam_search_unilm": ("unilm_beam_search",),
+    "models.knowledge_graph_kbert": ("KnowledgeGraph",),
+    "models.mix_weighted_layers": ("ScalarMix",),
+    "models.modeling_mass": ("mass_beam_search",),
+    "models.modes_unilm": ("unilm_attention_mask",),
+    "models.visibility_kbert": ("kbert_visible_matrix",),
+    "pipelines": ("ExtractiveQuestionAnsweringPipeline", "postprocess_qa_predictions"),
+    "trainers": (
+        "EntityReplacementTrainer",
+        "GradualUnfreezingCallback",
+        "KnowledgeEmbeddingTrainer",
+        "MultiTaskTrainer",
+        "PreTrainingTrainer",
+        "PtmSeq2SeqTrainer",
+        "PtmTrainer",
+    ),
 }
-_ENTITIES = {
-    "DictionaryLinker": "hf_ptm_ext.models.ernie_thu.linker_ernie_thu",
-    "EntityTable": "hf_ptm_ext.models.ernie_thu.entity_table_ernie_thu",
-    "EntityVocabulary": "hf_ptm_ext.models.ernie_thu.entity_vocab_ernie_thu",
-    "KnowledgeGraph": "hf_ptm_ext.models.kbert.knowledge_graph_kbert",
-}
-_ADAPTERS = ("HoulsbyConfig", "PfeifferConfig")
 # public name -> module that defines it
-_EXPORTS = {
-    **_FUNCTIONS,
-    **_ENTITIES,
-    **dict.fromkeys(_COLLATORS, "hf_ptm_ext.collators"),
-    **dict.fromkeys(_ADAPTERS, "hf_ptm_ext.adapters"),
-}
+_EXPORTS = {_name: f"{__name__}.{_module}" for _module, _names in _PUBLIC.items() for _name in _names}
 for _family in FAMILIES:
-    _EXPORTS[_family.config] = _family.module("configuration")
-    _EXPORTS.update({name: _family.module("modeling") for _, name in _family.model_classes()})
-    if _family.tokenizer is not None:
-        _EXPORTS[_family.tokenizer] = _family.module("tokenization")
-    if _family.processor is not None:
-        _EXPORTS[_family.processor] = _family.module("processing")
+    for _kind, _classes in _family.parts().items():
+        _EXPORTS.update({_name: _family.module(_kind) for _, _name in _classes})
 
 # A public name that is to go -> what replaces it: it works and warns for one minor release, then leaves this table.
 _DEPRECATED: dict[str, str] = {}

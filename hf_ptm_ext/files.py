@@ -1,34 +1,37 @@
-"""Files that others wrote: JSON with errors that name file and line, names that stay inside their folder."""
+"""Files: JSON that others wrote, names that stay inside their folder, writing that appears whole, the package's data.
 
+What is written aside has a name that ends in `.partial` until it is complete.
+"""
+
+import hashlib
 import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .models.canonical.files_canonical import check_link, check_shard_index, check_tokenizer_config, path_inside
+from .hints import did_you_mean
+from .models.files_core import check_link as check_link
+from .models.files_core import check_shard_index as check_shard_index
+from .models.files_core import path_inside as path_inside
+from .models.tokenizer_files_core import check_tokenizer_config as check_tokenizer_config
+
+PACKAGE = Path(__file__).resolve().parent
+# name -> (folder in a wheel, folder in a checkout)
+RESOURCES = {
+    "model_cards": (PACKAGE / "_resources" / "model_cards", PACKAGE.parent / "model_cards"),
+    "configs": (PACKAGE / "_resources" / "configs", PACKAGE.parent / "scripts" / "configs"),
+    "decoding": (PACKAGE / "_resources" / "decoding", PACKAGE.parent / "scripts" / "decoding"),
+}
+_TORCH_WRITER = re.compile(r"PytorchStreamWriter|file write failed|unexpected pos \d|iostream error")
+
+
+# ---- read ----
 
 
 def read_json(path: str | Path, strict: bool = False) -> dict[str, Any]:
-    """Read a JSON object, such as a `config.json`.
-
-    Args:
-        path: the file.
-        strict: whether names that are there twice, NaN and infinity, which JSON has not, are refused (default False).
-
-    Returns:
-        The object.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the file is not valid UTF-8 JSON (the line is named), nested too deeply, or not an object.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = Path(folder) / "config.json"
-        ...     _ = path.write_text('{"hidden_size": 32}', encoding="utf-8")
-        ...     read_json(path)
-        {'hidden_size': 32}
-    """
+    """Read a JSON object, such as a `config.json`; `strict` refuses names that are there twice, NaN and infinity."""
     path = Path(path)
     try:
         with open(path, encoding="utf-8") as file:
@@ -61,4 +64,75 @@ def _no_number(word: str) -> None:
     raise ValueError(f"{word} is no number of JSON")
 
 
-__all__ = ["check_link", "check_shard_index", "check_tokenizer_config", "path_inside", "read_json"]
+def file_digest(path: str | Path) -> str:
+    """SHA-256 of a file's content, read in pieces."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def resource_folder(name: str) -> Path:
+    """One of the package's data folders: inside an installed wheel, or at the top of a checkout."""
+    if name not in RESOURCES:
+        raise ValueError(f"`name` must be one of {', '.join(RESOURCES)}, got {name!r}.")
+    for folder in RESOURCES[name]:
+        if folder.is_dir():
+            return folder
+    raise FileNotFoundError(
+        f"The installation of hf_ptm_ext has no {name}: looked in {RESOURCES[name]}. Reinstall it."
+    )
+
+
+def resource(name: str, file_name: str) -> Path:
+    """A file of a data folder."""
+    if Path(file_name).name != file_name:
+        raise ValueError(f"`file_name` must be a bare file name, got {file_name!r}.")
+    folder = resource_folder(name)
+    path = folder / file_name
+    if not path.is_file():
+        names = sorted(found.name for found in folder.iterdir() if found.is_file())
+        listed = ", ".join(names) or "none"
+        raise FileNotFoundError(
+            f"There is no {file_name} among the {name}.{did_you_mean(file_name, names)} There are: {listed}."
+        )
+    return path
+
+
+# ---- written ----
+
+
+@contextmanager
+def file_aside(file: str | Path) -> Iterator[Path]:
+    """Context: a name beside the file to write to, which takes the file's place if the block succeeds."""
+    file = Path(file)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_name(f"{file.name}.partial")
+    try:
+        yield partial
+        partial.replace(file)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def write_whole(file: str | Path, text: str) -> None:
+    """Write a text that appears whole."""
+    with file_aside(file) as partial:
+        partial.write_text(text, encoding="utf-8", newline="\n")
+
+
+def write_json(file: str | Path, value: Any, **options: Any) -> None:
+    """Write JSON that appears whole, indented by 2 unless `options` of `json.dumps` say otherwise."""
+    write_whole(file, json.dumps(value, **{"indent": 2, **options}) + "\n")
+
+
+def system_error(error: BaseException) -> int | None:
+    """The system's number of an error, whichever library met it; `None` if it tells none."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno
+    found = re.search(r"\(os error (\d+)\)", str(error))  # safetensors and tokenizers say it in the text
+    return None if found is None else int(found[1])
+
+
+def is_torch_write_error(error: BaseException) -> bool:
+    """Whether torch could not write a file; it does not say why."""
+    return isinstance(error, RuntimeError) and _TORCH_WRITER.search(str(error)) is not None

@@ -1,8 +1,7 @@
 """Secrets that must not be written down: tokens, passwords, keys. Known ones are replaced wherever text goes out.
 
-Known are what a caller names (`hub_token`), what the environment holds under a secret's name (`HF_TOKEN`,
-`WANDB_API_KEY`), the token that `hf auth login` stored, anything that looks like a Hub token, and the user's part of
-an address (`https://user:password@host`).
+Known are what a caller names, what the environment holds under a secret's name, the token of `hf auth login`, anything
+like a Hub token, and the user's part of an address (`https://user:password@host`).
 """
 
 import logging
@@ -20,6 +19,8 @@ _SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 _SECRET_VARIABLE = re.compile(r"(^|_)TOKEN$", re.IGNORECASE)
+# Wider, for variables that no other process needs.
+_MAYBE_SECRET = re.compile("TOKEN|KEY|SECRET|PASS|CRED|AUTH|COOKIE|SESSION|PRIVATE", re.IGNORECASE)
 # A shorter value of a variable would be found in ordinary words.
 _SHORTEST = 6
 _HUB_TOKEN = re.compile(r"\b(hf|api_org)_[A-Za-z0-9]{30,}\b")
@@ -28,24 +29,17 @@ _SECRET_IN_ADDRESS = re.compile(r"(?<=[?&])((?:[a-z_]*token|[a-z_]*key|secret|pa
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a field of this name holds a secret.
-
-    Args:
-        name: of an argument or an entry.
-
-    Example:
-        >>> [is_secret_name(name) for name in ("hub_token", "WANDB_API_KEY", "mask_token", "learning_rate")]
-        [True, True, False, False]
-    """
+    """Whether a field of this name holds a secret."""
     return _SECRET_NAME.search(name) is not None
 
 
-def known_secrets(more: Iterable[str | None] = ()) -> list[str]:
-    """The secrets that this process knows, the longest first.
+def may_be_secret(name: str) -> bool:
+    """Whether a variable of this name is better kept from a process that does not need it."""
+    return _MAYBE_SECRET.search(name) is not None
 
-    Args:
-        more: further ones, such as a `hub_token`.
-    """
+
+def known_secrets(more: Iterable[str | None] = ()) -> list[str]:
+    """The secrets that this process knows, the longest first."""
     found = {value for value in more if isinstance(value, str) and value}
     found |= {
         value
@@ -62,21 +56,7 @@ def known_secrets(more: Iterable[str | None] = ()) -> list[str]:
 
 
 def redacted(value: Any, secrets: Iterable[str | None] = ()) -> Any:
-    """The same value without secrets.
-
-    Args:
-        value: text, or mappings and sequences that hold text; anything else is given back as it is.
-        secrets: beside those that this process knows anyway.
-
-    Returns:
-        The value; secrets are `***`, and so is whatever an entry with a secret's name holds.
-
-    Example:
-        >>> redacted("GET http://me:pass@host/x failed: Bearer swordfish", ["swordfish"])
-        'GET http://***@host/x failed: Bearer ***'
-        >>> redacted({"hub_token": "swordfish", "seed": 1, "mask_token": "[MASK]"})
-        {'hub_token': '***', 'seed': 1, 'mask_token': '[MASK]'}
-    """
+    """The same value without secrets."""
     return _redacted(value, known_secrets(secrets))
 
 
@@ -104,6 +84,7 @@ class Secret(str):
     """A secret in use: text like any other, but shown and pickled without what must not be known."""
 
     __slots__ = ("shown",)
+    shown: str | None
 
     def __new__(cls, value: str, shown: str | None = None) -> "Secret":
         made = super().__new__(cls, value)
@@ -125,14 +106,7 @@ class Secret(str):
 
 
 def hide_secrets(args: Any) -> list[str]:
-    """Make the secrets in a Trainer's arguments such that a pickle or a `repr` of them holds none; they stay in use.
-
-    Args:
-        args: an object whose attributes are arguments; changed in place.
-
-    Returns:
-        The secrets of the arguments.
-    """
+    """Make secrets in a Trainer's arguments such that a pickle or a `repr` of them holds none; they stay in use."""
     named = {name: value for name, value in vars(args).items() if isinstance(value, str) and is_secret_name(name)}
     known = known_secrets(named.values())
 
@@ -182,6 +156,3 @@ def redact_log_records() -> None:
         return record
 
     logging.setLogRecordFactory(without_secrets)
-
-
-__all__ = ["HIDDEN", "Secret", "hide_secrets", "is_secret_name", "known_secrets", "redact_log_records", "redacted"]

@@ -1,12 +1,10 @@
 """Registration with transformers' Auto classes and with PEFT, without importing a line before it is needed.
 
-This module alone talks to `AutoConfig`, `AutoModel...`, `AutoTokenizer`, `AutoProcessor`, the pipelines' registry and
-PEFT's. `register()` costs nothing until transformers' own auto modules, or `peft`, are imported: a post-import hook
-then adds our configurations, our model classes as entries that are imported on first look-up, and our adapters.
-Classes are marked for their auto class (`auto_map`, code files in checkpoints) as their module is imported, by
-whichever way.
+A post-import hook on transformers' auto modules (and `peft`) adds our configurations, model classes as entries that
+are imported on first look-up, and adapters. Classes are marked for their auto class as their module is imported.
 """
 
+import ast
 import importlib
 import importlib.abc
 import importlib.util
@@ -15,23 +13,14 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 
 @dataclass(frozen=True)
 class Family:
-    """One model family.
-
-    Args:
-        model_type: folder, file suffix and `config.model_type`.
-        config: name of its configuration class.
-        models: auto class -> model class, all heads.
-        tokenizer: name of its own tokenizer class, if it ships one.
-        processor: name of its own processor class, if it ships one.
-        variants: auto class -> further model classes that it gives for the checkpoints that they saved, told by the
-            config's `architectures`.
-    """
+    """One model family: its classes by auto class; `variants` are told by the config's `architectures`."""
 
     model_type: str
     config: str
@@ -42,166 +31,59 @@ class Family:
 
     def module(self, kind: str) -> str:
         """Name of the family's `configuration`, `modeling`, `tokenization` or `processing` module."""
-        return f"hf_ptm_ext.models.{self.model_type}.{kind}_{self.model_type}"
+        return f"hf_ptm_ext.models.{kind}_{self.model_type}"
 
     def model_classes(self) -> list[tuple[str, str]]:
         """Pairs of auto class and model class, variants included."""
+        return self.parts()["modeling"]
+
+    def parts(self) -> dict[str, list[tuple[str, str]]]:
+        """Kind of module -> pairs of auto class and class in it, variants included."""
         variants = [(auto_class, name) for auto_class, names in self.variants.items() for name in names]
-        return [*self.models.items(), *variants]
+        parts = {"configuration": [("AutoConfig", self.config)], "modeling": [*self.models.items(), *variants]}
+        if self.tokenizer is not None:
+            parts["tokenization"] = [("AutoTokenizer", self.tokenizer)]
+        if self.processor is not None:
+            parts["processing"] = [("AutoProcessor", self.processor)]
+        return parts
 
     def load(self, kind: str, name: str) -> Any:
         """Import one class of the family."""
         return getattr(importlib.import_module(self.module(kind)), name)
 
 
-FAMILIES = (
-    Family(
-        model_type="mass_nmt",
-        config="MassNmtConfig",
-        models={"AutoModel": "MassNmtModel", "AutoModelForSeq2SeqLM": "MassNmtForConditionalGeneration"},
-    ),
-    Family(
-        model_type="weighted_layers",
-        config="WeightedLayersConfig",
-        models={
-            "AutoModel": "WeightedLayersModel",
-            "AutoModelForSequenceClassification": "WeightedLayersForSequenceClassification",
-            "AutoModelForTokenClassification": "WeightedLayersForTokenClassification",
-            "AutoModelForQuestionAnswering": "WeightedLayersForQuestionAnswering",
-        },
-    ),
-    Family(
-        model_type="k_adapter",
-        config="KAdapterConfig",
-        models={
-            "AutoModel": "KAdapterModel",
-            "AutoModelForSequenceClassification": "KAdapterForSequenceClassification",
-            "AutoModelForTokenClassification": "KAdapterForTokenClassification",
-            "AutoModelForQuestionAnswering": "KAdapterForQuestionAnswering",
-        },
-        variants={
-            "AutoModelForSequenceClassification": ("KAdapterForRelationClassification",),
-            "AutoModelForTokenClassification": ("KAdapterForDependencyHeads",),
-        },
-    ),
-    Family(
-        model_type="spanbert",
-        config="SpanBertConfig",
-        models={
-            "AutoModel": "SpanBertModel",
-            "AutoModelForPreTraining": "SpanBertForPreTraining",
-            "AutoModelForMaskedLM": "SpanBertForMaskedLM",
-            "AutoModelForSequenceClassification": "SpanBertForSequenceClassification",
-            "AutoModelForTokenClassification": "SpanBertForTokenClassification",
-            "AutoModelForQuestionAnswering": "SpanBertForQuestionAnswering",
-            "AutoModelForMultipleChoice": "SpanBertForMultipleChoice",
-        },
-    ),
-    Family(
-        model_type="unilm",
-        config="UniLMConfig",
-        models={
-            "AutoModel": "UniLMModel",
-            "AutoModelForPreTraining": "UniLMForPreTraining",
-            "AutoModelForMaskedLM": "UniLMForMaskedLM",
-            "AutoModelForCausalLM": "UniLMForConditionalGeneration",
-            "AutoModelForSeq2SeqLM": "UniLMForConditionalGeneration",
-            "AutoModelForSequenceClassification": "UniLMForSequenceClassification",
-            "AutoModelForTokenClassification": "UniLMForTokenClassification",
-            "AutoModelForQuestionAnswering": "UniLMForQuestionAnswering",
-            "AutoModelForMultipleChoice": "UniLMForMultipleChoice",
-        },
-    ),
-    Family(
-        model_type="mass",
-        config="MassConfig",
-        models={
-            "AutoModel": "MassModel",
-            "AutoModelForSeq2SeqLM": "MassForConditionalGeneration",
-            "AutoModelForSequenceClassification": "MassForSequenceClassification",
-        },
-    ),
-    Family(
-        model_type="ernie_thu",
-        config="ErnieThuConfig",
-        models={
-            "AutoModel": "ErnieThuModel",
-            "AutoModelForPreTraining": "ErnieThuForPreTraining",
-            "AutoModelForMaskedLM": "ErnieThuForMaskedLM",
-            "AutoModelForNextSentencePrediction": "ErnieThuForNextSentencePrediction",
-            "AutoModelForSequenceClassification": "ErnieThuForSequenceClassification",
-            "AutoModelForTokenClassification": "ErnieThuForTokenClassification",
-            "AutoModelForQuestionAnswering": "ErnieThuForQuestionAnswering",
-            "AutoModelForMultipleChoice": "ErnieThuForMultipleChoice",
-        },
-        variants={"AutoModelForSequenceClassification": ("ErnieThuForEntityTyping",)},
-        processor="ErnieThuProcessor",
-    ),
-    Family(
-        model_type="kbert",
-        config="KBertConfig",
-        models={
-            "AutoModel": "KBertModel",
-            "AutoModelForPreTraining": "KBertForPreTraining",
-            "AutoModelForMaskedLM": "KBertForMaskedLM",
-            "AutoModelForSequenceClassification": "KBertForSequenceClassification",
-            "AutoModelForTokenClassification": "KBertForTokenClassification",
-            "AutoModelForQuestionAnswering": "KBertForQuestionAnswering",
-            "AutoModelForMultipleChoice": "KBertForMultipleChoice",
-        },
-        tokenizer="KBertTokenizer",
-    ),
-    Family(
-        model_type="nezha",
-        config="NezhaConfig",
-        models={
-            "AutoModel": "NezhaModel",
-            "AutoModelForPreTraining": "NezhaForPreTraining",
-            "AutoModelForMaskedLM": "NezhaForMaskedLM",
-            "AutoModelForNextSentencePrediction": "NezhaForNextSentencePrediction",
-            "AutoModelForSequenceClassification": "NezhaForSequenceClassification",
-            "AutoModelForTokenClassification": "NezhaForTokenClassification",
-            "AutoModelForQuestionAnswering": "NezhaForQuestionAnswering",
-            "AutoModelForMultipleChoice": "NezhaForMultipleChoice",
-        },
-    ),
-    Family(
-        model_type="distilled_bilstm",
-        config="DistilledBiLstmConfig",
-        models={
-            "AutoModel": "DistilledBiLstmModel",
-            "AutoModelForSequenceClassification": "DistilledBiLstmForSequenceClassification",
-        },
-    ),
-    Family(
-        model_type="ib_bert",
-        config="IBBertConfig",
-        models={
-            "AutoModel": "IBBertModel",
-            "AutoModelForPreTraining": "IBBertForPreTraining",
-            "AutoModelForMaskedLM": "IBBertForMaskedLM",
-            "AutoModelForNextSentencePrediction": "IBBertForNextSentencePrediction",
-            "AutoModelForSequenceClassification": "IBBertForSequenceClassification",
-            "AutoModelForTokenClassification": "IBBertForTokenClassification",
-            "AutoModelForQuestionAnswering": "IBBertForQuestionAnswering",
-            "AutoModelForMultipleChoice": "IBBertForMultipleChoice",
-        },
-    ),
-    Family(
-        model_type="zen",
-        config="ZenConfig",
-        models={
-            "AutoModel": "ZenModel",
-            "AutoModelForPreTraining": "ZenForPreTraining",
-            "AutoModelForMaskedLM": "ZenForMaskedLM",
-            "AutoModelForNextSentencePrediction": "ZenForNextSentencePrediction",
-            "AutoModelForSequenceClassification": "ZenForSequenceClassification",
-            "AutoModelForTokenClassification": "ZenForTokenClassification",
-            "AutoModelForQuestionAnswering": "ZenForQuestionAnswering",
-            "AutoModelForMultipleChoice": "ZenForMultipleChoice",
-        },
-        tokenizer="ZenTokenizer",
-    ),
+MODELS = Path(__file__).with_name("models")
+# Model classes outside a family's auto_map: their checkpoints name them in `architectures`.
+VARIANTS: dict[str, dict[str, tuple[str, ...]]] = {
+    "ernie_thu": {"AutoModelForSequenceClassification": ("ErnieThuForEntityTyping",)},
+    "k_adapter": {
+        "AutoModelForSequenceClassification": ("KAdapterForRelationClassification",),
+        "AutoModelForTokenClassification": ("KAdapterForDependencyHeads",),
+    },
+}
+
+
+def _family(configuration: Path) -> Family:
+    """A family as its configuration's file and the files beside it describe it; nothing is imported."""
+    model_type = configuration.stem.removeprefix("configuration_")
+    text = configuration.read_text(encoding="utf-8")
+    start = text.index("{", text.index("\nAUTO_MAP"))
+    auto_map = ast.literal_eval(text[start : text.index("}", start) + 1])
+    classes = {auto_class: name.rpartition(".")[2] for auto_class, name in auto_map.items()}
+    config = classes.pop("AutoConfig")
+    prefix = config.removesuffix("Config")
+    return Family(
+        model_type,
+        config,
+        classes,
+        tokenizer=f"{prefix}Tokenizer" if (MODELS / f"tokenization_{model_type}.py").is_file() else None,
+        processor=f"{prefix}Processor" if (MODELS / f"processing_{model_type}.py").is_file() else None,
+        variants=VARIANTS.get(model_type, {}),
+    )
+
+
+FAMILIES = tuple(
+    _family(path) for path in sorted(MODELS.glob("configuration_*.py")) if not path.stem.endswith("_core")
 )
 
 AUTO = "transformers.models.auto"
@@ -319,12 +201,7 @@ def _register_models(module: ModuleType) -> None:
 
 
 def _register_tokenizers(module: ModuleType) -> None:
-    """Register own tokenizers under a placeholder configuration.
-
-    Under the family's real configuration, transformers would prefer the copy in a checkpoint over the installed class
-    as soon as `trust_remote_code=True` is passed; a private configuration class keeps the installed one first, found
-    by the `tokenizer_class` that every tokenizer_config.json names.
-    """
+    """Under a placeholder configuration: under the real one a checkpoint's copy goes before the installed class."""
     from transformers.configuration_utils import PreTrainedConfig
 
     for family in FAMILIES:
@@ -369,7 +246,7 @@ def _register_peft_methods(module: ModuleType) -> None:
         )
 
 
-def _mark_auto_classes(kind: str, classes: list[tuple[str, str]]) -> Callable[[ModuleType], None]:
+def _mark_auto_classes(classes: list[tuple[str, str]]) -> Callable[[ModuleType], None]:
     def mark(module: ModuleType) -> None:
         for auto_class, name in classes:
             getattr(module, name).register_for_auto_class(auto_class)
@@ -386,10 +263,5 @@ def register() -> None:
     when_imported("transformers.pipelines", _register_pipelines)
     when_imported("peft", _register_peft_methods)
     for family in FAMILIES:
-        parts = {"configuration": [("AutoConfig", family.config)], "modeling": family.model_classes()}
-        if family.tokenizer is not None:
-            parts["tokenization"] = [("AutoTokenizer", family.tokenizer)]
-        if family.processor is not None:
-            parts["processing"] = [("AutoProcessor", family.processor)]
-        for kind, classes in parts.items():
-            when_imported(family.module(kind), _mark_auto_classes(kind, classes))
+        for kind, classes in family.parts().items():
+            when_imported(family.module(kind), _mark_auto_classes(classes))

@@ -1,26 +1,16 @@
 """Every pre-trained-model system of the package in one table: what it is made of, and the paper behind it."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from .hints import did_you_mean
+
 
 @dataclass(frozen=True)
 class System:
-    """One system.
-
-    Args:
-        name: as the field calls it.
-        family: `model_type` of our model family, `None` for systems that train models of others.
-        models: our model classes, by full name.
-        collators: collator classes, by full name.
-        objectives: terms of its loss; each is an output `<term>_loss`.
-        trainers: Trainer classes, by full name; empty if the plain Trainer does.
-        paper: title.
-        link: address of the paper.
-        trains: what it trains, for systems without a family.
-        status: `"stable"` or `"experimental"`.
-    """
+    """One system, its classes by full name; `family` is None where it trains others' models, which `trains` names."""
 
     name: str
     family: str | None
@@ -30,438 +20,238 @@ class System:
     trainers: tuple[str, ...]
     paper: str
     link: str
+    page: str
+    command: str
     status: str = "experimental"
     trains: str = "any encoder"
 
 
-_COLLATORS = "hf_ptm_ext.collators"
-_TRAINER = "hf_ptm_ext.trainers.PreTrainingTrainer"
+# system | family, or what it trains in brackets | models | collators | loss terms | Trainers
+#     | number of arXiv or address | paper
+#     | page of docs | a command of it, without the name of the program
+_TABLE = """
+SpanBERT | spanbert | SpanBertForPreTraining | DataCollatorForSpanMasking | mlm sbo nsp | trainers.PreTrainingTrainer
+    | 1907.10529 | SpanBERT: Improving Pre-training by Representing and Predicting Spans
+    | families/spanbert | pretrain spanbert_continue.yaml --model_name_or_path BERT --train_file corpus.txt
+UniLM | unilm | UniLMForPreTraining UniLMForConditionalGeneration
+    | DataCollatorForUniLMPreTraining DataCollatorForUniLMSeq2Seq DataCollatorForUniLMGeneration | mlm nsp
+    | trainers.PreTrainingTrainer trainers.PtmSeq2SeqTrainer
+    | 1905.03197 | Unified Language Model Pre-training for Natural Language Understanding and Generation
+    | families/unilm | pretrain unilm.yaml
+MASS | mass | MassForConditionalGeneration | DataCollatorForMassPreTraining | mass | trainers.PreTrainingTrainer
+    | 1905.02450 | MASS: Masked Sequence to Sequence Pre-training for Language Generation
+    | families/mass | pretrain mass.yaml
+MASS-NMT | mass_nmt | MassNmtForConditionalGeneration | DataCollatorForMassPreTraining | mass | -
+    | 1905.02450 | MASS: Masked Sequence to Sequence Pre-training for Language Generation
+    | families/mass_nmt | convert mass_nmt mass.pth TARGET --codes codes
+ERNIE-THU | ernie_thu | ErnieThuForPreTraining
+    | DataCollatorForDenoisingEntities | mlm nsp entity | trainers.PreTrainingTrainer
+    | 1905.07129 | ERNIE: Enhanced Language Representation with Informative Entities
+    | families/ernie_thu | pretrain ernie_thu.yaml --entity_table entities.safetensors
+K-BERT | kbert | KBertForSequenceClassification KBertForTokenClassification KBertForPreTraining
+    | DataCollatorForMaskedLanguageModeling | mlm nsp | -
+    | 1909.07606 | K-BERT: Enabling Language Representation with Knowledge Graph
+    | families/kbert
+    | finetune kbert_ner.yaml --model_name_or_path BERT --kg graph.spo --train_file a.tsv --validation_file b.tsv
+NEZHA | nezha | NezhaForPreTraining | DataCollatorForWholeWordMasking | mlm nsp | trainers.PreTrainingTrainer
+    | 1909.00204 | NEZHA: Neural Contextualized Representation for Chinese Language Understanding
+    | families/nezha | pretrain wwm_zh.yaml --model_name_or_path NEZHA --next_sentence_prediction true
+ZEN | zen | ZenForPreTraining | DataCollatorWithNgrams | mlm nsp | trainers.PreTrainingTrainer
+    | 1911.00720 | ZEN: Pre-training Chinese Text Encoder Enhanced by N-gram Representations
+    | families/zen
+    | pretrain --objective mlm --model_name_or_path ZEN --next_sentence_prediction true --train_file corpus.txt
+IB-BERT (MobileBERT's teacher) | ib_bert | IBBertForPreTraining
+    | DataCollatorForMaskedLanguageModeling | mlm nsp | trainers.PreTrainingTrainer
+    | 2004.02984 | MobileBERT: a Compact Task-Agnostic BERT for Resource-Limited Devices
+    | families/ib_bert
+    | pretrain --objective mlm --family ib_bert --next_sentence_prediction true --train_file corpus.txt
+BERT masked language model | (any encoder) | -
+    | DataCollatorForMaskedLanguageModeling | mlm | trainers.PreTrainingTrainer
+    | 1810.04805 | BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding
+    | how-to/pretrain | pretrain --objective mlm --model_name_or_path BERT --train_file corpus.txt
+RoBERTa dynamic masking | (any encoder) | -
+    | DataCollatorForMaskedLanguageModeling | mlm | trainers.PreTrainingTrainer
+    | 1907.11692 | RoBERTa: A Robustly Optimized BERT Pretraining Approach
+    | how-to/pretrain | pretrain --objective mlm --model_name_or_path ROBERTA --train_file corpus.txt
+BERT-WWM | (any encoder) | - | DataCollatorForWholeWordMasking | mlm | trainers.PreTrainingTrainer
+    | https://github.com/google-research/bert | BERT: whole word masking models
+    | how-to/chinese_whole_words | pretrain --objective wwm --model_name_or_path BERT --train_file corpus.txt
+Chinese-BERT-wwm | (any encoder) | - | DataCollatorForWholeWordMasking | mlm | trainers.PreTrainingTrainer
+    | 1906.08101 | Pre-Training with Whole Word Masking for Chinese BERT
+    | how-to/chinese_whole_words | pretrain wwm_zh.yaml --model_name_or_path BERT
+KEPLER | (any encoder) | - | DataCollatorForKnowledgeEmbedding | mlm ke | trainers.KnowledgeEmbeddingTrainer
+    | 1911.06136 | KEPLER: A Unified Model for Knowledge Embedding and Pre-trained Language Representation
+    | families/kepler_and_wklm | -
+WKLM | (any encoder) | - | DataCollatorForEntityReplacement | mlm entity | trainers.EntityReplacementTrainer
+    | 1912.09637 | Pretrained Encyclopedia: Weakly Supervised Knowledge-Pretrained Language Model
+    | families/kepler_and_wklm | -
+BART denoising | (BART and its kind) | - | DataCollatorForTextInfilling | denoising | trainers.PreTrainingTrainer
+        | 1910.13461 | BART: Denoising Sequence-to-Sequence Pre-training for Natural Language Generation, Translation,
+      and Comprehension
+    | how-to/denoising | pretrain bart.yaml
+T5 span corruption | (T5 and its kind) | - | DataCollatorForSpanCorruption | denoising | trainers.PreTrainingTrainer
+    | 1910.10683 | Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer
+    | how-to/denoising | pretrain t5.yaml
+XLM translation language model | (XLM) | -
+    | DataCollatorForTranslationLanguageModeling | mlm | trainers.PreTrainingTrainer
+    | 1901.07291 | Cross-lingual Language Model Pretraining
+    | how-to/denoising | pretrain tlm.yaml --train_file train.en --target_train_file train.de --languages en de
+Extractive question answering | (any ...ForQuestionAnswering) | - | DataCollatorForQuestionAnswering | start end | -
+    | 1810.04805 | BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding
+    | how-to/question_answering
+    | finetune question_answering.yaml --model_name_or_path BERT --train_file train.json --test_file dev.json
+Weighted layers (ELMo's mix) | weighted_layers | WeightedLayersForSequenceClassification | - | - | -
+    | 1802.05365 | Deep contextualized word representations
+    | families/weighted_layers | -
+K-Adapter | k_adapter | KAdapterForRelationClassification KAdapterForDependencyHeads | - | - | -
+    | 2002.01808 | K-Adapter: Infusing Knowledge into Pre-Trained Models with Adapters
+    | families/k_adapter | convert k_adapter pytorch_model.bin TARGET --encoder ROBERTA
+MT-DNN | san | SanForSequenceClassification | - | distillation smoothness | trainers.MultiTaskTrainer
+    | 1901.11504 | Multi-Task Deep Neural Networks for Natural Language Understanding
+    | how-to/several_tasks | multitask my.yaml
+ULMFiT's fine-tuning | (any model with layers) | - | - | - | trainers.GradualUnfreezingCallback
+    | 1801.06146 | Universal Language Model Fine-tuning for Text Classification
+    | how-to/schedules | -
+SiATL | (any causal model with a head) | -
+    | - | lm | trainers.AuxiliaryLanguageModelCallback trainers.SequentialUnfreezingCallback
+    | 1902.10547 | An Embarrassingly Simple Approach for Transfer Learning from Pretrained Language Models
+    | how-to/schedules | -
+Houlsby adapters | (any encoder, BART's and T5's kind) | HoulsbyConfig | - | - | adapters.AdapterTrainer
+    | 1902.00751 | Parameter-Efficient Transfer Learning for NLP
+    | how-to/adapters | adapt adapt_classification.yaml --model_name_or_path BERT --train_file a.tsv --test_file b.tsv
+Pfeiffer adapters | (any encoder, BART's and T5's kind) | PfeifferConfig | - | - | adapters.AdapterTrainer
+    | 2005.00247 | AdapterFusion: Non-Destructive Task Composition for Transfer Learning
+    | how-to/adapters | adapt adapt_classification.yaml --model_name_or_path BERT --train_file a.tsv --test_file b.tsv
+DistilBERT | (any encoder) | - | - | soft_label label cosine | distillation.DistillationTrainer
+    | 1910.01108 | DistilBERT, a distilled version of BERT: smaller, faster, cheaper and lighter
+    | how-to/distil
+    | distill distill_distilbert.yaml --teacher_name_or_path TEACHER --train_file a.tsv --test_file b.tsv
+TinyBERT | (any encoder) | - | - | attention hidden soft_label | distillation.DistillationTrainer
+    | 1909.10351 | TinyBERT: Distilling BERT for Natural Language Understanding
+    | how-to/distil
+    | distill distill_tinybert.yaml --teacher_name_or_path TEACHER --train_file a.tsv --test_file b.tsv
+BERT-PKD | (any encoder) | - | - | label soft_label patience | distillation.DistillationTrainer
+    | 1908.09355 | Patient Knowledge Distillation for BERT Model Compression
+    | how-to/distil
+    | distill distill_pkd.yaml --teacher_name_or_path TEACHER --train_file a.tsv --test_file b.tsv
+MobileBERT | (any encoder) | -
+    | - | feature_map attention hidden_mean hidden_variance | distillation.DistillationTrainer
+    | 2004.02984 | MobileBERT: a Compact Task-Agnostic BERT for Resource-Limited Devices
+    | how-to/distil
+    | distill distill_mobilebert.yaml --teacher_name_or_path IB_BERT --train_file corpus.txt --test_file held.txt
+MiniLM | (any encoder) | - | - | attention value_relation | distillation.DistillationTrainer
+    | 2002.10957 | MiniLM: Deep Self-Attention Distillation for Task-Agnostic Compression of Pre-Trained Transformers
+    | how-to/distil
+    | distill distill_minilm.yaml --teacher_name_or_path TEACHER --train_file a.tsv --test_file b.tsv
+MiniLM v2 | (any encoder) | - | - | relation | distillation.DistillationTrainer
+    | 2012.15828 | MiniLMv2: Multi-Head Self-Attention Relation Distillation for Compressing Pretrained Transformers
+    | how-to/distil
+    | distill distill_minilm_v2.yaml --teacher_name_or_path TEACHER --train_file a.tsv --test_file b.tsv
+Distilled BiLSTM | distilled_bilstm | DistilledBiLstmForSequenceClassification
+    | - | label soft_label | distillation.DistillationTrainer
+    | 1903.12136 | Distilling Task-Specific Knowledge from BERT into Simple Neural Networks
+    | families/distilled_bilstm
+    | distill distill_bilstm.yaml --teacher_name_or_path TEACHER --train_file a.tsv --test_file b.tsv
+Mixed-vocabulary training | (a pair of masked language models) | distillation.DualTrainModel
+    | DataCollatorForMixedVocabulary | projection label teacher_label | distillation.DistillationTrainer
+    | 1909.11687 | Extreme Language Model Compression with Optimal Subwords and Shared Projections
+    | how-to/distil | -
+MT-DNN ensembles | (any classifier) | - | - | label soft_label | distillation.DistillationTrainer
+        | 1904.09482 | Improving Multi-Task Deep Neural Networks via Knowledge Distillation for Natural Language
+      Understanding
+    | how-to/distil
+    | distill distill_ensemble.yaml --teacher_name_or_path TEACHER --train_file a.tsv --test_file b.tsv
+BERT-of-Theseus | (any encoder) | - | - | - | distillation.TheseusTrainer
+    | 2002.02925 | BERT-of-Theseus: Compressing BERT by Progressive Module Replacing
+    | how-to/distil
+    | distill distill_theseus.yaml --teacher_name_or_path TEACHER --train_file a.tsv --test_file b.tsv
+"""
 
-_DISTILLATION = "hf_ptm_ext.distillation.DistillationTrainer"
+
+def _system(row: str) -> System:
+    name, family, models, collators, terms, trainers, link, paper, page, command = row.split(" | ")
+
+    def names(cell: str, package: str) -> tuple[str, ...]:
+        return tuple(f"{package}{one}" for one in cell.split() if one != "-")
+
+    return System(
+        name,
+        None if family.startswith("(") else family,
+        names(models, "hf_ptm_ext."),
+        names(collators, "hf_ptm_ext.collators."),
+        names(terms, ""),
+        names(trainers, "hf_ptm_ext."),
+        paper,
+        link if "/" in link else f"https://arxiv.org/abs/{link}",
+        page,
+        "" if command == "-" else f"hf-ptm-ext {command}",
+        trains=family.strip("()") if family.startswith("(") else System.trains,
+    )
 
 
-def _distilled(name: str, objectives: tuple[str, ...], paper: str, link: str, trains: str = "any encoder") -> System:
-    """A system that is a preset of `DistillationTrainer`."""
-    return System(name, None, (), (), objectives, (_DISTILLATION,), paper, link, trains=trains)
+SYSTEMS = tuple(_system(row) for row in re.sub(r"\n +", " ", _TABLE).strip().splitlines())
 
-
-SYSTEMS = (
-    System(
-        name="SpanBERT",
-        family="spanbert",
-        models=("hf_ptm_ext.SpanBertForPreTraining",),
-        collators=(f"{_COLLATORS}.DataCollatorForSpanMasking",),
-        objectives=("mlm", "sbo", "nsp"),
-        trainers=(_TRAINER,),
-        paper="SpanBERT: Improving Pre-training by Representing and Predicting Spans",
-        link="https://arxiv.org/abs/1907.10529",
-    ),
-    System(
-        name="UniLM",
-        family="unilm",
-        models=("hf_ptm_ext.UniLMForPreTraining", "hf_ptm_ext.UniLMForConditionalGeneration"),
-        collators=(
-            f"{_COLLATORS}.DataCollatorForUniLMPreTraining",
-            f"{_COLLATORS}.DataCollatorForUniLMSeq2Seq",
-            f"{_COLLATORS}.DataCollatorForUniLMGeneration",
-        ),
-        objectives=("mlm", "nsp"),
-        trainers=(_TRAINER, "hf_ptm_ext.trainers.PtmSeq2SeqTrainer"),
-        paper="Unified Language Model Pre-training for Natural Language Understanding and Generation",
-        link="https://arxiv.org/abs/1905.03197",
-    ),
-    System(
-        name="MASS",
-        family="mass",
-        models=("hf_ptm_ext.MassForConditionalGeneration",),
-        collators=(f"{_COLLATORS}.DataCollatorForMassPreTraining",),
-        objectives=("mass",),
-        trainers=(_TRAINER,),
-        paper="MASS: Masked Sequence to Sequence Pre-training for Language Generation",
-        link="https://arxiv.org/abs/1905.02450",
-    ),
-    System(
-        name="MASS-NMT",
-        family="mass_nmt",
-        models=("hf_ptm_ext.MassNmtForConditionalGeneration",),
-        collators=(f"{_COLLATORS}.DataCollatorForMassPreTraining",),
-        objectives=("mass",),
-        trainers=(),
-        paper="MASS: Masked Sequence to Sequence Pre-training for Language Generation",
-        link="https://arxiv.org/abs/1905.02450",
-    ),
-    System(
-        name="ERNIE-THU",
-        family="ernie_thu",
-        models=("hf_ptm_ext.ErnieThuForPreTraining",),
-        collators=(f"{_COLLATORS}.DataCollatorForDenoisingEntities",),
-        objectives=("mlm", "nsp", "entity"),
-        trainers=(_TRAINER,),
-        paper="ERNIE: Enhanced Language Representation with Informative Entities",
-        link="https://arxiv.org/abs/1905.07129",
-    ),
-    System(
-        name="K-BERT",
-        family="kbert",
-        models=(
-            "hf_ptm_ext.KBertForSequenceClassification",
-            "hf_ptm_ext.KBertForTokenClassification",
-            "hf_ptm_ext.KBertForPreTraining",
-        ),
-        collators=(f"{_COLLATORS}.DataCollatorForMaskedLanguageModeling",),
-        objectives=("mlm", "nsp"),
-        trainers=(),
-        paper="K-BERT: Enabling Language Representation with Knowledge Graph",
-        link="https://arxiv.org/abs/1909.07606",
-    ),
-    System(
-        name="NEZHA",
-        family="nezha",
-        models=("hf_ptm_ext.NezhaForPreTraining",),
-        collators=(f"{_COLLATORS}.DataCollatorForWholeWordMasking",),
-        objectives=("mlm", "nsp"),
-        trainers=(_TRAINER,),
-        paper="NEZHA: Neural Contextualized Representation for Chinese Language Understanding",
-        link="https://arxiv.org/abs/1909.00204",
-    ),
-    System(
-        name="ZEN",
-        family="zen",
-        models=("hf_ptm_ext.ZenForPreTraining",),
-        collators=(f"{_COLLATORS}.DataCollatorWithNgrams",),
-        objectives=("mlm", "nsp"),
-        trainers=(_TRAINER,),
-        paper="ZEN: Pre-training Chinese Text Encoder Enhanced by N-gram Representations",
-        link="https://arxiv.org/abs/1911.00720",
-    ),
-    System(
-        name="IB-BERT (MobileBERT's teacher)",
-        family="ib_bert",
-        models=("hf_ptm_ext.IBBertForPreTraining",),
-        collators=(f"{_COLLATORS}.DataCollatorForMaskedLanguageModeling",),
-        objectives=("mlm", "nsp"),
-        trainers=(_TRAINER,),
-        paper="MobileBERT: a Compact Task-Agnostic BERT for Resource-Limited Devices",
-        link="https://arxiv.org/abs/2004.02984",
-    ),
-    System(
-        name="BERT masked language model",
-        family=None,
-        models=(),
-        collators=(f"{_COLLATORS}.DataCollatorForMaskedLanguageModeling",),
-        objectives=("mlm",),
-        trainers=(_TRAINER,),
-        paper="BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding",
-        link="https://arxiv.org/abs/1810.04805",
-    ),
-    System(
-        name="RoBERTa dynamic masking",
-        family=None,
-        models=(),
-        collators=(f"{_COLLATORS}.DataCollatorForMaskedLanguageModeling",),
-        objectives=("mlm",),
-        trainers=(_TRAINER,),
-        paper="RoBERTa: A Robustly Optimized BERT Pretraining Approach",
-        link="https://arxiv.org/abs/1907.11692",
-    ),
-    System(
-        name="BERT-WWM",
-        family=None,
-        models=(),
-        collators=(f"{_COLLATORS}.DataCollatorForWholeWordMasking",),
-        objectives=("mlm",),
-        trainers=(_TRAINER,),
-        paper="BERT: whole word masking models",
-        link="https://github.com/google-research/bert",
-    ),
-    System(
-        name="Chinese-BERT-wwm",
-        family=None,
-        models=(),
-        collators=(f"{_COLLATORS}.DataCollatorForWholeWordMasking",),
-        objectives=("mlm",),
-        trainers=(_TRAINER,),
-        paper="Pre-Training with Whole Word Masking for Chinese BERT",
-        link="https://arxiv.org/abs/1906.08101",
-    ),
-    System(
-        name="KEPLER",
-        family=None,
-        models=(),
-        collators=(f"{_COLLATORS}.DataCollatorForKnowledgeEmbedding",),
-        objectives=("mlm", "ke"),
-        trainers=("hf_ptm_ext.trainers.KnowledgeEmbeddingTrainer",),
-        paper="KEPLER: A Unified Model for Knowledge Embedding and Pre-trained Language Representation",
-        link="https://arxiv.org/abs/1911.06136",
-    ),
-    System(
-        name="WKLM",
-        family=None,
-        models=(),
-        collators=(f"{_COLLATORS}.DataCollatorForEntityReplacement",),
-        objectives=("mlm", "entity"),
-        trainers=("hf_ptm_ext.trainers.EntityReplacementTrainer",),
-        paper="Pretrained Encyclopedia: Weakly Supervised Knowledge-Pretrained Language Model",
-        link="https://arxiv.org/abs/1912.09637",
-    ),
-    System(
-        name="BART denoising",
-        family=None,
-        models=(),
-        collators=(f"{_COLLATORS}.DataCollatorForTextInfilling",),
-        objectives=("denoising",),
-        trainers=(_TRAINER,),
-        paper="BART: Denoising Sequence-to-Sequence Pre-training for Natural Language Generation, Translation, and "
-        "Comprehension",
-        link="https://arxiv.org/abs/1910.13461",
-        trains="BART and its kind",
-    ),
-    System(
-        name="T5 span corruption",
-        family=None,
-        models=(),
-        collators=(f"{_COLLATORS}.DataCollatorForSpanCorruption",),
-        objectives=("denoising",),
-        trainers=(_TRAINER,),
-        paper="Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer",
-        link="https://arxiv.org/abs/1910.10683",
-        trains="T5 and its kind",
-    ),
-    System(
-        name="XLM translation language model",
-        family=None,
-        models=(),
-        collators=(f"{_COLLATORS}.DataCollatorForTranslationLanguageModeling",),
-        objectives=("mlm",),
-        trainers=(_TRAINER,),
-        paper="Cross-lingual Language Model Pretraining",
-        link="https://arxiv.org/abs/1901.07291",
-        trains="XLM",
-    ),
-    System(
-        name="Extractive question answering",
-        family=None,
-        models=(),
-        collators=(f"{_COLLATORS}.DataCollatorForQuestionAnswering",),
-        objectives=("start", "end"),
-        trainers=(),
-        trains="any ...ForQuestionAnswering",
-        paper="BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding",
-        link="https://arxiv.org/abs/1810.04805",
-    ),
-    System(
-        name="Weighted layers (ELMo's mix)",
-        family="weighted_layers",
-        models=("hf_ptm_ext.WeightedLayersForSequenceClassification",),
-        collators=(),
-        objectives=(),
-        trainers=(),
-        paper="Deep contextualized word representations",
-        link="https://arxiv.org/abs/1802.05365",
-    ),
-    System(
-        name="K-Adapter",
-        family="k_adapter",
-        models=("hf_ptm_ext.KAdapterForRelationClassification", "hf_ptm_ext.KAdapterForDependencyHeads"),
-        collators=(),
-        objectives=(),
-        trainers=(),
-        paper="K-Adapter: Infusing Knowledge into Pre-Trained Models with Adapters",
-        link="https://arxiv.org/abs/2002.01808",
-    ),
-    System(
-        name="MT-DNN",
-        family=None,
-        models=(),
-        collators=(),
-        objectives=("distillation", "smoothness"),
-        trainers=("hf_ptm_ext.trainers.MultiTaskTrainer",),
-        paper="Multi-Task Deep Neural Networks for Natural Language Understanding",
-        link="https://arxiv.org/abs/1901.11504",
-    ),
-    System(
-        name="ULMFiT's fine-tuning",
-        family=None,
-        models=(),
-        collators=(),
-        objectives=(),
-        trainers=("hf_ptm_ext.trainers.GradualUnfreezingCallback",),
-        paper="Universal Language Model Fine-tuning for Text Classification",
-        link="https://arxiv.org/abs/1801.06146",
-        trains="any model with layers",
-    ),
-    System(
-        name="SiATL",
-        family=None,
-        models=(),
-        collators=(),
-        objectives=("lm",),
-        trainers=(
-            "hf_ptm_ext.trainers.AuxiliaryLanguageModelCallback",
-            "hf_ptm_ext.trainers.SequentialUnfreezingCallback",
-        ),
-        paper="An Embarrassingly Simple Approach for Transfer Learning from Pretrained Language Models",
-        link="https://arxiv.org/abs/1902.10547",
-        trains="any causal model with a head",
-    ),
-    System(
-        name="Houlsby adapters",
-        family=None,
-        models=("hf_ptm_ext.HoulsbyConfig",),
-        collators=(),
-        objectives=(),
-        trainers=("hf_ptm_ext.adapters.AdapterTrainer",),
-        paper="Parameter-Efficient Transfer Learning for NLP",
-        link="https://arxiv.org/abs/1902.00751",
-        trains="any encoder, BART's and T5's kind",
-    ),
-    System(
-        name="Pfeiffer adapters",
-        family=None,
-        models=("hf_ptm_ext.PfeifferConfig",),
-        collators=(),
-        objectives=(),
-        trainers=("hf_ptm_ext.adapters.AdapterTrainer",),
-        paper="AdapterFusion: Non-Destructive Task Composition for Transfer Learning",
-        link="https://arxiv.org/abs/2005.00247",
-        trains="any encoder, BART's and T5's kind",
-    ),
-    _distilled(
-        "DistilBERT",
-        ("soft_label", "label", "cosine"),
-        "DistilBERT, a distilled version of BERT: smaller, faster, cheaper and lighter",
-        "https://arxiv.org/abs/1910.01108",
-    ),
-    _distilled(
-        "TinyBERT",
-        ("attention", "hidden", "soft_label"),
-        "TinyBERT: Distilling BERT for Natural Language Understanding",
-        "https://arxiv.org/abs/1909.10351",
-    ),
-    _distilled(
-        "BERT-PKD",
-        ("label", "soft_label", "patience"),
-        "Patient Knowledge Distillation for BERT Model Compression",
-        "https://arxiv.org/abs/1908.09355",
-    ),
-    _distilled(
-        "MobileBERT",
-        ("feature_map", "attention", "hidden_mean", "hidden_variance"),
-        "MobileBERT: a Compact Task-Agnostic BERT for Resource-Limited Devices",
-        "https://arxiv.org/abs/2004.02984",
-    ),
-    _distilled(
-        "MiniLM",
-        ("attention", "value_relation"),
-        "MiniLM: Deep Self-Attention Distillation for Task-Agnostic Compression of Pre-Trained Transformers",
-        "https://arxiv.org/abs/2002.10957",
-    ),
-    _distilled(
-        "MiniLM v2",
-        ("relation",),
-        "MiniLMv2: Multi-Head Self-Attention Relation Distillation for Compressing Pretrained Transformers",
-        "https://arxiv.org/abs/2012.15828",
-    ),
-    System(
-        name="Distilled BiLSTM",
-        family="distilled_bilstm",
-        models=("hf_ptm_ext.DistilledBiLstmForSequenceClassification",),
-        collators=(),
-        objectives=("label", "soft_label"),
-        trainers=(_DISTILLATION,),
-        paper="Distilling Task-Specific Knowledge from BERT into Simple Neural Networks",
-        link="https://arxiv.org/abs/1903.12136",
-    ),
-    System(
-        name="Mixed-vocabulary training",
-        family=None,
-        models=("hf_ptm_ext.distillation.DualTrainModel",),
-        collators=(f"{_COLLATORS}.DataCollatorForMixedVocabulary",),
-        objectives=("projection", "label", "teacher_label"),
-        trainers=(_DISTILLATION,),
-        paper="Extreme Language Model Compression with Optimal Subwords and Shared Projections",
-        link="https://arxiv.org/abs/1909.11687",
-        trains="a pair of masked language models",
-    ),
-    _distilled(
-        "MT-DNN ensembles",
-        ("label", "soft_label"),
-        "Improving Multi-Task Deep Neural Networks via Knowledge Distillation for Natural Language Understanding",
-        "https://arxiv.org/abs/1904.09482",
-        "any classifier",
-    ),
-    System(
-        name="BERT-of-Theseus",
-        family=None,
-        models=(),
-        collators=(),
-        objectives=(),
-        trainers=("hf_ptm_ext.distillation.TheseusTrainer",),
-        paper="BERT-of-Theseus: Compressing BERT by Progressive Module Replacing",
-        link="https://arxiv.org/abs/2002.02925",
-        trains="any encoder",
-    ),
-)
-
-HEADER = ("System", "Family", "Collators", "Loss terms", "Trainers", "Paper", "Status")
+HEADER = ("system", "family, or what it trains", "loss terms", "paper")
 
 
 def systems_as_dicts() -> list[dict[str, Any]]:
-    """The table as plain data.
-
-    Returns:
-        One dict per system, with the fields of `System`.
-
-    Example:
-        >>> systems_as_dicts()[0]["family"]
-        'spanbert'
-    """
+    """The table as plain data."""
     return [asdict(system) for system in SYSTEMS]
 
 
-def table_rows(link: bool = False) -> list[tuple[str, ...]]:
-    """The table as text cells in the order of `HEADER`, class names without their module.
-
-    Args:
-        link: whether papers are Markdown links to their address (default: title and address).
-
-    Returns:
-        One row per system.
-
-    Example:
-        >>> table_rows()[0][:2]
-        ('SpanBERT', 'spanbert')
-    """
-
-    def bare(names: Sequence[str]) -> str:
-        return ", ".join(name.rpartition(".")[2] for name in names)
-
+def table_rows() -> list[tuple[str, ...]]:
+    """The narrow table as text cells in the order of `HEADER`."""
     return [
-        (
-            system.name,
-            system.family or system.trains,
-            bare(system.collators),
-            ", ".join(system.objectives),
-            bare(system.trainers) or "Trainer",
-            f"[{system.paper}]({system.link})" if link else f"{system.paper}, {system.link}",
-            system.status,
-        )
-        for system in SYSTEMS
+        (system.name, system.family or system.trains, ", ".join(system.objectives), system.link) for system in SYSTEMS
     ]
 
 
-def markdown_table() -> str:
-    """The table that README shows.
+def facts_of(system: System) -> dict[str, str]:
+    """What one system is made of: class names are those of `hf_ptm_ext`."""
 
-    Returns:
-        Lines of Markdown.
+    def listed(names: Sequence[str]) -> str:
+        return ", ".join(name.removeprefix("hf_ptm_ext.") for name in names)
 
-    Example:
-        >>> print(markdown_table().splitlines()[0])
-        | System | Family | Collators | Loss terms | Trainers | Paper | Status |
-    """
-    rows = [HEADER, tuple("---" for _ in HEADER), *table_rows(link=True)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    facts = {
+        "family": system.family or f"none: trains {system.trains}",
+        "models": listed(system.models),
+        "collators": listed(system.collators),
+        "loss terms": ", ".join(system.objectives),
+        "trainers": listed(system.trainers) or "transformers' Trainer",
+        "paper": f"{system.paper}, {system.link}",
+        "page": f"docs/{system.page}.md",
+        "command": system.command,
+        "status": system.status,
+    }
+    return {name: value for name, value in facts.items() if value}
 
 
-__all__ = ["SYSTEMS", "System", "markdown_table", "systems_as_dicts", "table_rows"]
+def find_system(name: str) -> System:
+    """A system by its name or family, whatever its case."""
+    wanted = name.lower()
+    for system in SYSTEMS:
+        if wanted in (system.name.lower(), system.family):
+            return system
+    known = {one for system in SYSTEMS for one in (system.name, system.family) if one}
+    raise ValueError(f"there is no system {name!r}.{did_you_mean(name, known)} See `hf-ptm-ext systems`.")
+
+
+def markdown_page() -> str:
+    """The page of the documentation: the table, and a section a system."""
+    head = ("system", "family, or what it trains", "loss terms", "page")
+    rows = [head, tuple("---" for _ in head)]
+    for system in SYSTEMS:
+        cells = (system.name, system.family or system.trains, ", ".join(system.objectives))
+        rows.append((*cells, f"[{system.page.rpartition('/')[2]}]({system.page}.md)"))
+    parts = ["# Papers", "\n".join(f"| {' | '.join(row)} |" for row in rows)]
+    for system in SYSTEMS:
+        facts = facts_of(system)
+        command = facts.pop("command", "")
+        lines = [f"## {system.name}", f"[{system.paper}]({system.link})."]
+        lines.append(
+            "\n".join(f"* {name}: {facts[name]}" for name in ("models", "collators", "trainers") if name in facts)
+        )
+        if command:
+            lines.append(f"```bash\n{command}\n```")
+        parts += [line for line in lines if line]
+    return "\n\n".join(parts) + "\n"

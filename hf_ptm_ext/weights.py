@@ -8,18 +8,7 @@ from safetensors import safe_open
 
 
 def not_finite(tensors: Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.Tensor]]) -> list[str]:
-    """Names of the tensors that hold NaN or infinity.
-
-    Args:
-        tensors: name -> tensor, or such pairs (`model.named_parameters()`).
-
-    Returns:
-        The names, in order; integers and booleans are always finite.
-
-    Example:
-        >>> not_finite({"weight": torch.tensor([1.0, float("nan")]), "bias": torch.zeros(2)})
-        ['weight']
-    """
+    """Names of the tensors that hold NaN or infinity."""
     pairs = tensors.items() if isinstance(tensors, Mapping) else tensors
     return [
         name
@@ -29,14 +18,7 @@ def not_finite(tensors: Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.T
 
 
 def not_real(path: Path) -> list[str]:
-    """Names of the matrices of a checkpoint that hold integers, booleans or complex numbers.
-
-    Args:
-        path: a folder; anything else has none.
-
-    Returns:
-        The names of what is called a weight, in order; index buffers have other names.
-    """
+    """Names of the matrices of a checkpoint that hold integers, booleans or complex numbers."""
     found = []
     safe = sorted(path.glob("model*.safetensors"))
     for file in safe:
@@ -48,6 +30,3 @@ def not_real(path: Path) -> list[str]:
         tensors = {name: one for name, one in state.items() if torch.is_tensor(one)} if isinstance(state, dict) else {}
         found += [name for name, one in tensors.items() if not one.is_floating_point()]
     return [name for name in found if name.endswith("weight")]
-
-
-__all__ = ["not_finite", "not_real"]

@@ -22,9 +22,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 from bench_collators import read_lines, train_tokenizer
 
-from hf_ptm_ext.models.ernie_thu.entity_vocab_ernie_thu import EntityVocabulary
-from hf_ptm_ext.models.ernie_thu.linker_ernie_thu import DictionaryLinker
-from hf_ptm_ext.models.ernie_thu.processing_ernie_thu import ErnieThuProcessor
+from hf_ptm_ext import DictionaryLinker, EntityVocabulary, ErnieThuProcessor
 
 WORDS, BATCH = 25, 256
 GOAL = 2.0

@@ -28,7 +28,7 @@ from hf_ptm_ext import (
     SpanBertForMaskedLM,
     SpanBertForPreTraining,
 )
-from hf_ptm_ext.models.spanbert.heads_spanbert import classification_loss, select_labelled
+from hf_ptm_ext.models.losses_core import classification_loss, select_labelled
 
 Batch = dict[str, torch.Tensor]
 MAX_PAIR_TARGETS = 15

@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("target", type=Path, help="JSON lines, written anew")
     parser.add_argument("--relations", type=Path, help="names of relations, a JSON object")
     arguments = parser.parse_args()
-    records = [row for _, row in read_rows(arguments.source, "jsonl")]
+    records = [row for _, row in read_rows([(arguments.source, "jsonl")])]
     if arguments.kind == "extraction":
         rows = list(extraction_rows(records))
     else:

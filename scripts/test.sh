@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every check of the project. Usage: bash scripts/test.sh [--slow] [further arguments of pytest]
-#   default   lint, format, synced copies, types, tests of the default tier, doctests
+#   default   lint, format, types, tests of the default tier, doctests
 #   --slow    the second tier of tests only
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,7 +13,6 @@ if [ "${1:-}" = "--slow" ]; then
 fi
 ruff check .
 ruff format --check .
-python scripts/sync_copies.py --check
 mypy
 pytest -m "not slow" -n "$workers" --durations=15 tests "$@"
 pytest --doctest-modules -n "$workers" hf_ptm_ext

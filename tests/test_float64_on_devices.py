@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from hf_ptm_ext.models.canonical.heads_canonical import target_sums
+from hf_ptm_ext.models.losses_core import target_sums
 
 PACKAGE = Path(__file__).parents[1] / "hf_ptm_ext"
 # Weights are converted on the CPU.

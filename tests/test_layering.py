@@ -1,6 +1,6 @@
 """The package's parts import each other in one direction only, and a checkpoint's files import nothing else.
 
-Static: everything is read from the syntax tree, nothing is imported.
+Static: everything is read from the syntax tree; of the package only the list of what travels is imported.
 """
 
 import ast
@@ -9,47 +9,56 @@ import re
 import sys
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+
+from hf_ptm_ext.hub import code_files, families
+from hf_ptm_ext.hub.adapted import CORE as WITH_ADAPTERS
 
 PACKAGE = Path(__file__).resolve().parents[1] / "hf_ptm_ext"
 FILES = sorted(PACKAGE.rglob("*.py"))
 SCRIPTS = sorted((PACKAGE.parent / "scripts").rglob("*.py"))
 SOURCES = [*FILES, *SCRIPTS, *sorted((PACKAGE.parent / "tests").rglob("*.py"))]
 OLDEST_PYTHON = (3, 11)
-MODEL_FILES = [path for path in FILES if path.parent.parent == PACKAGE / "models" and path.name != "__init__.py"]
+MODEL_FILES = [path for path in FILES if path.parent == PACKAGE / "models" and path.name != "__init__.py"]
 PIPELINE_FILES = [path for path in FILES if path.parent == PACKAGE / "pipelines" and "_question_" in path.name]
-SHIPPED = [path for path in MODEL_FILES if path.parent.name != "canonical"]
 
 # Part -> parts that it may import, itself aside. What is missing here may import anything (cli, the entry points).
 ALLOWED = {
     "version": set(),
-    "resources": set(),
-    "files": {"models"},
+    "files": {"models", "hints"},
+    "hints": set(),
     "weights": set(),
     "redaction": set(),
-    "systems": set(),
+    "systems": {"hints"},
     "models": set(),
     "masking": set(),
     "objectives": set(),
-    "data": set(),
-    "metrics": set(),
+    "data": {"files", "hints"},
+    "metrics": {"data"},
     "pipelines": set(),
     "registration": {"models", "adapters"},
     "collators": {"masking", "data", "models", "pipelines"},
-    "distillation": {"objectives", "trainers"},
-    "adapters": {"objectives", "trainers", "hub", "version"},
+    "distillation": {"objectives", "trainers", "files", "hints"},
+    "adapters": {"objectives", "trainers", "hub", "models", "files", "version"},
     "compression": {"objectives", "trainers"},
     "trainers": {"objectives", "files", "weights", "redaction"},
     "conversion": {"models", "adapters", "files", "weights"},
-    "hub": {"models", "pipelines", "resources", "files", "redaction", ""},
+    "hub": {"models", "pipelines", "files", "hints", "redaction", ""},
 }
 FREE = {"", "__main__", "cli"}
 # Third parties that masking and objectives may import: arrays in, arrays out.
 ARRAYS_ONLY = {"torch", "numpy"}
 # What a process that loads a checkpoint has: torch, transformers and transformers' own hard requirements.
 SHIPPED_MAY_IMPORT = {"torch", "transformers", "numpy", "safetensors", "huggingface_hub", "tokenizers"}
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """The syntax tree of a file, read once."""
+    return ast.parse(path.read_text(encoding="utf-8"), str(path), feature_version=OLDEST_PYTHON)
 
 
 def relative(path: Path) -> str:
@@ -70,7 +79,7 @@ def part_of(path: Path) -> str:
 def imports(path: Path) -> Iterator[tuple[ast.stmt, str]]:
     """Every import statement and the absolute name of what it imports."""
     folder = path.relative_to(PACKAGE.parent).parent.parts
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             yield from ((node, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -113,7 +122,7 @@ def test_pure_parts_take_and_give_arrays(part: str) -> None:
 
 def test_no_star_imports() -> None:
     for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.ImportFrom):
                 assert all(alias.name != "*" for alias in node.names), relative(path)
 
@@ -148,15 +157,30 @@ def test_no_cycles() -> None:
 # ---- files that a checkpoint carries ----
 
 
-def test_there_are_shipped_files() -> None:
-    assert SHIPPED
+def test_models_is_one_flat_folder() -> None:
+    """Upstream's saving copies a class's file and what it imports from its own folder, nothing of other folders."""
+    assert MODEL_FILES
+    assert set((PACKAGE / "models").rglob("*.py")) == {*MODEL_FILES, PACKAGE / "models" / "__init__.py"}
+
+
+@pytest.mark.parametrize("path", MODEL_FILES, ids=lambda path: path.name)
+def test_every_model_file_travels_with_a_family(path: Path) -> None:
+    assert path == WITH_ADAPTERS or [family for family in families() if path in code_files(family)]
+
+
+@pytest.mark.parametrize("family", families())
+def test_no_core_file_travels_with_both_a_model_and_its_tokenizer(family: str) -> None:
+    """They may be pushed into one repository by two versions of the package: the later would overwrite the file."""
+    model = {path.name for path in code_files(family, ("configuration", "modeling"))}
+    texts = {path.name for path in code_files(family, ("tokenization", "processing"))}
+    assert not {name for name in model & texts if name.endswith("_core.py")}
 
 
 @pytest.mark.parametrize("path", [*MODEL_FILES, *PIPELINE_FILES], ids=lambda path: path.name)
 def test_model_files_import_the_same_folder_and_what_a_loader_has(path: Path) -> None:
     optional = {
         name
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Try)
         for inner in ast.walk(node)
         if isinstance(inner, ast.Import | ast.ImportFrom)
@@ -174,7 +198,7 @@ def test_model_files_import_the_same_folder_and_what_a_loader_has(path: Path) ->
         assert top in SHIPPED_MAY_IMPORT | sys.stdlib_module_names or name in optional, f"line {node.lineno}: {name}"
 
 
-@pytest.mark.parametrize("path", [*SHIPPED, *PIPELINE_FILES], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*MODEL_FILES, *PIPELINE_FILES], ids=lambda path: path.name)
 def test_upstreams_search_for_relative_imports_finds_exactly_the_real_ones(path: Path) -> None:
     """It works by regular expression on text: a docstring line that looks like an import would break saving."""
     text = path.read_text(encoding="utf-8")
@@ -182,7 +206,7 @@ def test_upstreams_search_for_relative_imports_finds_exactly_the_real_ones(path:
     found |= set(re.findall(r"^\s*from\s+\.(\S+)\s+import", text, re.MULTILINE))
     real = {
         node.module
-        for node in ast.walk(ast.parse(text))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.ImportFrom) and node.level and node.module
     }
     assert found == real
@@ -190,37 +214,38 @@ def test_upstreams_search_for_relative_imports_finds_exactly_the_real_ones(path:
         assert not re.match(r"\s*(from|import)\s+\.", line) or re.match(r"\s*from \.\w+ import", line), line
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
-def test_names_of_shipped_files_carry_the_family(path: Path) -> None:
+@pytest.mark.parametrize("family", families())
+def test_names_of_shipped_files_carry_the_family_or_are_core(family: str) -> None:
     """Files are flattened into a checkpoint beside others."""
-    assert path.stem.endswith(f"_{path.parent.name}")
+    for path in code_files(family):
+        assert path.stem.endswith((f"_{family}", "_core")), path.name
 
 
-def test_one_modeling_file_holds_every_head() -> None:
+@pytest.mark.parametrize("family", families())
+def test_one_modeling_file_holds_every_head(family: str) -> None:
     """Saving copies the file of the class and what it imports: all classes of the auto_map must start from one."""
-    for folder in {path.parent for path in SHIPPED}:
-        family = folder.name
-        modeling = ast.parse((folder / f"modeling_{family}.py").read_text(encoding="utf-8"))
-        classes = {node.name for node in modeling.body if isinstance(node, ast.ClassDef)}
-        configuration = ast.parse((folder / f"configuration_{family}.py").read_text(encoding="utf-8"))
-        mapping = next(
-            ast.literal_eval(node.value)
-            for node in configuration.body
-            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "AUTO_MAP"
-        )
-        for auto_class, target in mapping.items():
-            module, name = target.split(".")
-            if auto_class.startswith("AutoModel"):
-                assert module == f"modeling_{family}"
-                assert name in classes
-            assert (folder / f"{module}.py").is_file()
+    folder = PACKAGE / "models"
+    modeling = tree_of(folder / f"modeling_{family}.py")
+    classes = {node.name for node in modeling.body if isinstance(node, ast.ClassDef)}
+    configuration = tree_of(folder / f"configuration_{family}.py")
+    mapping = next(
+        ast.literal_eval(node.value)
+        for node in configuration.body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "AUTO_MAP"
+    )
+    for auto_class, target in mapping.items():
+        module, name = target.split(".")
+        if auto_class.startswith("AutoModel"):
+            assert module == f"modeling_{family}"
+            assert name in classes
+        assert (folder / f"{module}.py").is_file()
 
 
 def test_library_code_neither_asserts_nor_prints() -> None:
     for path in FILES:
         if part_of(path) in ("cli", "__main__"):
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree_of(path)):
             assert not isinstance(node, ast.Assert), f"{relative(path)}:{node.lineno}"
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print":
                 raise AssertionError(f"{relative(path)}:{node.lineno}: print")
@@ -230,8 +255,7 @@ def test_library_code_neither_asserts_nor_prints() -> None:
 def test_source_is_of_the_oldest_python_that_is_supported(path: Path) -> None:
     """Its grammar: no `type` statement, no type parameters, no quotes of one kind inside an f-string."""
     source = path.read_text(encoding="utf-8")
-    tree = ast.parse(source, str(path), feature_version=OLDEST_PYTHON)
-    newer = [node for node in ast.walk(tree) if type(node).__name__ in ("TypeAlias", "TypeVar", "ParamSpec")]
+    newer = [node for node in ast.walk(tree_of(path)) if type(node).__name__ in ("TypeAlias", "TypeVar", "ParamSpec")]
     assert not newer
     assert not nested_quotes(source)
 
@@ -274,7 +298,7 @@ def test_newer_strings_would_be_found(newer: str) -> None:
 
 def test_every_open_names_its_encoding() -> None:
     for path in (*FILES, *SCRIPTS):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree_of(path)):
             if not isinstance(node, ast.Call):
                 continue
             function = node.func

@@ -1,6 +1,7 @@
 """Public names do not change unnoticed, and importing the package costs next to nothing."""
 
 import importlib
+import importlib.util
 import json
 import pkgutil
 import subprocess
@@ -45,6 +46,14 @@ def test_every_public_name_exists(name):
     assert set(getattr(module, "__all__", [])) <= set(dir(module))
 
 
+def test_the_stub_has_the_names_of_the_root():
+    """What type checkers and editors read; `python scripts/make_stub.py` writes it."""
+    spec = importlib.util.spec_from_file_location("make_stub", SNAPSHOT.parents[1] / "scripts" / "make_stub.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.STUB.read_text(encoding="utf-8") == module.stub()
+
+
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no_such_name"):
         hf_ptm_ext.no_such_name  # noqa: B018
@@ -85,10 +94,10 @@ import hf_ptm_ext
 import transformers
 {then}
 config = transformers.AutoConfig.for_model("spanbert", hidden_size=32, num_attention_heads=4, num_hidden_layers=1)
-assert "hf_ptm_ext.models.spanbert.modeling_spanbert" not in sys.modules
+assert "hf_ptm_ext.models.modeling_spanbert" not in sys.modules
 model = transformers.AutoModelForMaskedLM.from_config(config)
 assert type(model).__name__ == "SpanBertForMaskedLM"
-assert type(model).__module__ == "hf_ptm_ext.models.spanbert.modeling_spanbert"
+assert type(model).__module__ == "hf_ptm_ext.models.modeling_spanbert"
 """
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import peft  # noqa: F401
 
 from .configuration import HoulsbyConfig, PfeifferConfig
-from .parameter_groups import adapter_parameter_groups
+from .trained import adapter_parameter_groups
 from .tuner import HoulsbyModel, PfeifferModel
+from .whole import save_adapted
 
 __all__ = [
     "AdapterTrainer",
@@ -20,6 +21,7 @@ __all__ = [
     "PfeifferConfig",
     "PfeifferModel",
     "adapter_parameter_groups",
+    "save_adapted",
 ]
 
 

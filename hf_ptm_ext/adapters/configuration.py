@@ -5,12 +5,35 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from peft import PeftConfig
+from peft.utils import PeftType
 
+from ..models.bottleneck_core import INIT_WEIGHTS, SCALINGS, activation
 from ..version import __version__
-from .bottleneck import INIT_WEIGHTS, SCALINGS, activation
-from .peft_types import HOULSBY, PFEIFFER
 
 REQUIRES = "import hf_ptm_ext"
+
+
+def add_peft_type(name: str) -> Any:
+    """The member of `PeftType` with this name, added: the enumeration is closed to methods from outside."""
+    if name in PeftType.__members__:
+        return PeftType[name]
+    types: Any = PeftType
+    member: Any = str.__new__(PeftType, name)
+    member._name_ = name
+    member._value_ = name
+    member._sort_order_ = len(PeftType.__members__)
+    member.__objclass__ = PeftType
+    PeftType._member_names_.append(name)
+    PeftType._member_map_[name] = member
+    PeftType._value2member_map_[name] = member
+    if hasattr(types, "_hashable_values_"):  # Python 3.13: what `in` looks through
+        types._hashable_values_.append(name)
+    type.__setattr__(PeftType, name, member)
+    return member
+
+
+HOULSBY = add_peft_type("HOULSBY")
+PFEIFFER = add_peft_type("PFEIFFER")
 
 
 @dataclass
@@ -39,11 +62,10 @@ class BottleneckConfig(PeftConfig):
             (google-research/adapter-bert); `"bert"` draws both from N(0, 0.02) (the `adapters` library).
         init_std: standard deviation of the truncated normal, cut at two of them (default 1e-3, adapter-bert).
         train_layer_norms: whether copies of all LayerNorms are trained and saved too.
+        id2label: number -> name of the classes of the head that is trained beside (default: the model's, if they have
+            names of their own); a model with as many nameless classes gets them when the adapter is loaded.
         requires: what a process must do before it loads the adapter; informative, for readers of the file.
         hf_ptm_ext_version: version that wrote the file.
-
-    Raises:
-        ValueError: a value is out of its range.
     """
 
     target_modules: list[str] | str | None = field(default=None)
@@ -60,15 +82,15 @@ class BottleneckConfig(PeftConfig):
     init_weights: str = field(default="identity")
     init_std: float = field(default=1e-3)
     train_layer_norms: bool = field(default=False)
+    id2label: dict[str, str] | None = field(default=None)
     requires: str = field(default=REQUIRES)
     hf_ptm_ext_version: str = field(default=__version__)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.target_modules, list | tuple):
-            self.target_modules = set(self.target_modules)  # what PEFT expects
-        if isinstance(self.exclude_modules, list | tuple):
-            self.exclude_modules = set(self.exclude_modules)
+        for name in ("target_modules", "exclude_modules"):
+            if isinstance(getattr(self, name), list | tuple):
+                setattr(self, name, set(getattr(self, name)))  # what PEFT expects
         self.leave_out = sorted(set(self.leave_out))
         self.requires, self.hf_ptm_ext_version = REQUIRES, __version__
         self._check_sizes()
@@ -89,30 +111,12 @@ class BottleneckConfig(PeftConfig):
         for factor in factors.values() if isinstance(factors, Mapping) else [factors]:
             if not _is_number(factor) or factor <= 0:
                 raise ValueError(f"`reduction_factor` must be positive, got {factors!r}.")
-        if self.bottleneck_size is not None and (
-            not isinstance(self.bottleneck_size, int)
-            or isinstance(self.bottleneck_size, bool)
-            or self.bottleneck_size < 1
-        ):
-            raise ValueError(f"`bottleneck_size` must be a positive integer, got {self.bottleneck_size!r}.")
+        size = self.bottleneck_size
+        if size is not None and (type(size) is not int or size < 1):
+            raise ValueError(f"`bottleneck_size` must be a positive integer, got {size!r}.")
 
     def size_in_layer(self, hidden_size: int, layer: int) -> int:
-        """Width of the bottleneck in one layer.
-
-        Args:
-            hidden_size: width of its states.
-            layer: its number, from 0.
-
-        Returns:
-            `bottleneck_size`, or the hidden size over the layer's reduction factor.
-
-        Raises:
-            ValueError: the factors by layer have none for it.
-
-        Example:
-            >>> HoulsbyConfig(reduction_factor=7).size_in_layer(32, 0)
-            4
-        """
+        """Width of the bottleneck in one layer."""
         if self.bottleneck_size is not None:
             return self.bottleneck_size
         factor: Any = self.reduction_factor
@@ -141,7 +145,7 @@ class HoulsbyConfig(BottleneckConfig):
 
     See `BottleneckConfig` for the others.
 
-    Example:
+    Examples:
         >>> from peft import get_peft_model
         >>> from transformers import BertConfig, BertModel
         >>> sizes = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
@@ -172,7 +176,7 @@ class PfeifferConfig(BottleneckConfig):
 
     See `BottleneckConfig` for the others.
 
-    Example:
+    Examples:
         >>> PfeifferConfig(reduction_factor=4).size_in_layer(32, 0)
         8
     """
@@ -186,6 +190,3 @@ class PfeifferConfig(BottleneckConfig):
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-__all__ = ["BottleneckConfig", "HoulsbyConfig", "PfeifferConfig"]

@@ -6,10 +6,9 @@ import torch
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
 
-from .bottleneck import activation, bottleneck, make_parts
+from ..models.bottleneck_core import PARTS, activation, bottleneck, make_parts
 from .configuration import BottleneckConfig
 
-PARTS = ("norm_before", "down", "up", "norm_after", "scaling")
 CANNOT_MERGE = (
     "A bottleneck adapter has a non-linearity, so it cannot be merged into the weights. Keep it beside the model, or "
     "take it off with `unload()`."
@@ -17,15 +16,7 @@ CANNOT_MERGE = (
 
 
 class BottleneckLayer(nn.Module, BaseTunerLayer):
-    """A wrapped module with the adapters at its place.
-
-    Every kind of weight (`down`, `up`, ...) has a dictionary from the adapter's name to the weight, since that is what
-    PEFT saves, loads, freezes and deletes by name.
-
-    Args:
-        base_layer: the wrapped module.
-        hidden_size: width of the states that it returns.
-    """
+    """A wrapped module with its adapters; every kind of weight is a dictionary by adapter, as PEFT saves by name."""
 
     prefix: ClassVar[str]  # of the dictionaries' names, and so of the names in a saved file
     other_param_names = ("options",)
@@ -40,23 +31,12 @@ class BottleneckLayer(nn.Module, BaseTunerLayer):
             setattr(self, f"{self.prefix}{part}", nn.ParameterDict() if part == "scaling" else nn.ModuleDict())
 
     def part(self, name: str) -> Any:
-        """The weights of one kind, by adapter.
-
-        Args:
-            name: one of `PARTS`.
-        """
+        """The weights of one kind, by adapter."""
         return getattr(self, f"{self.prefix}{name}")
 
     def update_layer(self, adapter_name: str, config: BottleneckConfig, layer: int, like: torch.Tensor | None) -> None:
-        """Add a new adapter; one of the same name is replaced.
-
-        Args:
-            adapter_name: its name.
-            config: its options.
-            layer: number of the transformer layer.
-            like: parameter whose device and dtype the adapter gets; `None` to leave it as it is made.
-        """
-        parts = make_parts(
+        """Add a new adapter; one of the same name is replaced."""
+        parts: dict[str, Any] = make_parts(
             self.hidden_size,
             config.size_in_layer(self.hidden_size, layer),
             config.scaling,
@@ -82,12 +62,7 @@ class BottleneckLayer(nn.Module, BaseTunerLayer):
         return next((name for name in self.active_adapters if name in self.options), None)
 
     def added(self, hidden_states: torch.Tensor, adapter_names: list[str] | None) -> torch.Tensor | None:
-        """What the adapters that act here add to the states, `(batch, ...)`; `None` if none does.
-
-        Args:
-            hidden_states: what they read.
-            adapter_names: of each row's adapter, any other name for none; `None` for the active one everywhere.
-        """
+        """What the adapters that act here add to the states, `(batch, ...)`; `None` if none does."""
         if adapter_names is None:
             adapter = self.active()
             return None if adapter is None else self.adapter_output(adapter, hidden_states)
@@ -98,36 +73,22 @@ class BottleneckLayer(nn.Module, BaseTunerLayer):
         return added
 
     def adapter_output(self, adapter: str, hidden_states: torch.Tensor) -> torch.Tensor:
-        """What an adapter adds to the states, `(..., hidden)`.
-
-        Args:
-            adapter: its name.
-            hidden_states: what it reads, `(..., hidden)`.
-        """
-        options, scaling = self.options[adapter], self.part("scaling")
+        """What an adapter adds to the states, `(..., hidden)`."""
+        options = self.options[adapter]
+        parts = {name: self.part(name)[adapter] for name in PARTS if adapter in self.part(name)}
         return bottleneck(
             hidden_states,
-            self.part("down")[adapter],
+            parts["down"],
             options["non_linearity"],
-            self.part("up")[adapter],
-            scaling[adapter] if adapter in scaling else options["scaling"],
+            parts["up"],
+            parts.get("scaling", options["scaling"]),
             options["dropout"] if self.training else 0.0,
-            self._optional("norm_before", adapter),
-            self._optional("norm_after", adapter),
+            parts.get("norm_before"),
+            parts.get("norm_after"),
         )
 
-    def _optional(self, part: str, adapter: str) -> nn.Module | None:
-        modules = self.part(part)
-        if adapter in modules:
-            return modules[adapter]
-        return None
-
     def merge(self, safe_merge: bool = False, adapter_names: list[str] | None = None) -> None:
-        """Impossible.
-
-        Raises:
-            ValueError: always.
-        """
+        """Impossible."""
         raise ValueError(CANNOT_MERGE)
 
     def unmerge(self) -> None:
@@ -141,19 +102,7 @@ def _moved(value: nn.Module | nn.Parameter, like: torch.Tensor) -> nn.Module | n
 
 
 class HoulsbyLayer(BottleneckLayer):
-    """`h + A(h)`, where h is what the wrapped module returns.
-
-    Args:
-        base_layer: the dropout of a sub-layer's output, or its projection.
-        hidden_size: width of the states.
-        residual_dropout: probability of dropping h in front of the adapter, for a layer that drops it by a function
-            behind the projection (default 0).
-
-    Example:
-        >>> layer = HoulsbyLayer(nn.Dropout(0.1), hidden_size=32)
-        >>> layer(torch.ones(2, 32)).shape
-        torch.Size([2, 32])
-    """
+    """`h + A(h)`, where h is what the wrapped module returns."""
 
     prefix = "houlsby_"
     adapter_layer_names = tuple(f"houlsby_{part}" for part in PARTS)
@@ -172,18 +121,7 @@ class HoulsbyLayer(BottleneckLayer):
 
 
 class PfeifferLayer(BottleneckLayer):
-    """`LayerNorm(A(LayerNorm(s)) + s)` around a LayerNorm that takes the sum s; `A(s) + s` around what returns it.
-
-    Args:
-        base_layer: the LayerNorm behind the feed-forward part, or a module that returns the sum.
-        hidden_size: width of the states.
-        takes_sum: whether the wrapped module is the LayerNorm.
-
-    Example:
-        >>> layer = PfeifferLayer(nn.LayerNorm(32), hidden_size=32, takes_sum=True)
-        >>> layer(torch.ones(2, 32)).shape
-        torch.Size([2, 32])
-    """
+    """`LayerNorm(A(LayerNorm(s)) + s)` around a LayerNorm that takes the sum s; `A(s) + s` around what returns it."""
 
     prefix = "pfeiffer_"
     adapter_layer_names = tuple(f"pfeiffer_{part}" for part in PARTS)
@@ -201,6 +139,3 @@ class PfeifferLayer(BottleneckLayer):
         if added is None:
             return states
         return self.base_layer(hidden_states + added) if self.takes_sum else states + added
-
-
-__all__ = ["BottleneckLayer", "HoulsbyLayer", "PfeifferLayer"]

@@ -26,21 +26,11 @@ _TABLES = ("TARGET_MODULES_MAPPING", "FEEDFORWARD_MODULES_MAPPING")
 
 
 def register() -> None:
-    """Register both methods, and give our families the targets of the architecture that they have; once.
-
-    `is_mixed_compatible` stays False: PEFT's mixed model knows its own configurations alone.
-
-    Raises:
-        ValueError: PEFT has a method of the same name that is not ours.
-
-    Example:
-        >>> register()
-        >>> peft.utils.constants.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING["spanbert"]
-        ['query', 'value']
-    """
+    """Register both methods, and give our families the targets of the architecture that they have; once."""
     for name, (config, model) in METHODS.items():
-        known = PEFT_TYPE_TO_CONFIG_MAPPING.get(name.upper())
+        known = PEFT_TYPE_TO_CONFIG_MAPPING.get(name.upper())  # type: ignore[call-overload]
         if known is None:
+            # PEFT's mixed model knows its own configurations alone.
             register_peft_method(name=name, config_cls=config, model_cls=model, is_mixed_compatible=False)
         elif known is not config:
             raise ValueError(f"PEFT has a method `{name}` of its own ({known.__module__}); use that one.")
@@ -58,6 +48,3 @@ def add_default_targets() -> None:
             if like in table:
                 for family in families:
                     table.setdefault(family, table[like])
-
-
-__all__ = ["METHODS", "add_default_targets", "register"]

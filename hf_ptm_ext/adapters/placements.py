@@ -1,11 +1,8 @@
 """Where adapters go in each architecture.
 
-A Houlsby adapter acts behind the dropout of a sub-layer's output and in front of the residual sum, so what is wrapped
-is that dropout, or the projection where none follows. A Pfeiffer adapter needs the sum h + x alone: the LayerNorm that
-takes it is wrapped, or, where LayerNorms stand in front, the part of the layer that returns it.
-
-BART and its kind apply their dropout by a function, so there is nothing behind the projections to wrap: the tuner
-wraps every such projection of a layer and lets the wrapper draw the layer's dropout instead.
+Houlsby's act between the dropout of a sub-layer's output and the residual sum: that dropout is wrapped, or the
+projection where none follows, whose dropout the wrapper draws. Pfeiffer's need the sum alone: the LayerNorm that takes
+it is wrapped, or, where LayerNorms stand in front, the part of the layer that returns it.
 """
 
 from dataclasses import dataclass
@@ -29,53 +26,32 @@ class Placement:
     dropped_projections: tuple[str, ...] = ()
 
 
-_BERT = Placement(
-    layer=r"layer\.\d+",
-    houlsby=r"layer\.\d+\.(attention\.)?output\.dropout",
-    pfeiffer=r"layer\.\d+\.output\.LayerNorm",
-)
+def _in_layer(layer: str, houlsby: str, pfeiffer: str, dropped_projections: tuple[str, ...] = ()) -> Placement:
+    """Of names inside a layer; none for Pfeiffer's is the layer itself."""
+    inside = rf"{layer}\.{pfeiffer}" if pfeiffer else layer
+    return Placement(layer, rf"{layer}\.{houlsby}", inside, dropped_projections)
+
+
+_BERT_LAYER = (r"(attention\.)?output\.dropout", r"output\.LayerNorm")
+_BERT = _in_layer(r"layer\.\d+", *_BERT_LAYER)
 # The n-gram encoder beside the text's has layers of the same kind.
-_ZEN = Placement(
-    layer=r"(layer|word_layers)\.\d+",
-    houlsby=r"(layer|word_layers)\.\d+\.(attention\.)?output\.dropout",
-    pfeiffer=r"(layer|word_layers)\.\d+\.output\.LayerNorm",
-)
-_MPNET = Placement(
-    layer=r"layer\.\d+",
-    houlsby=r"layer\.\d+\.(attention|output)\.dropout",
-    pfeiffer=r"layer\.\d+\.output\.LayerNorm",
-)
+_ZEN = _in_layer(r"(layer|word_layers)\.\d+", *_BERT_LAYER)
+# The wrapped encoder (RoBERTa, or another of BERT's kind) alone, not the layers of the knowledge adapters beside it.
+_COMPOSITE = _in_layer(r"encoder\.model\.encoder\.layer\.\d+", *_BERT_LAYER)
+# Inside the bottlenecks, where attention and feed-forward part are; nothing is dropped there.
+_IB_BERT = _in_layer(r"layer\.\d+", r"(attention\.output\.dropout|output\.dense)", r"output\.LayerNorm")
+_MPNET = _in_layer(r"layer\.\d+", r"(attention|output)\.dropout", r"output\.LayerNorm")
 # No dropout follows the attention's projection.
-_DISTILBERT = Placement(
-    layer=r"layer\.\d+",
-    houlsby=r"layer\.\d+\.(attention\.out_lin|ffn\.dropout)",
-    pfeiffer=r"layer\.\d+\.output_layer_norm",
-)
+_DISTILBERT = _in_layer(r"layer\.\d+", r"(attention\.out_lin|ffn\.dropout)", "output_layer_norm")
 # No dropout follows the feed-forward part.
-_ALBERT = Placement(
-    layer=r"albert_layer_groups\.\d+\.albert_layers\.\d+",
-    houlsby=r"albert_layer_groups\.\d+\.albert_layers\.\d+\.(attention\.output_dropout|ffn_output)",
-    pfeiffer=r"albert_layer_groups\.\d+\.albert_layers\.\d+\.full_layer_layer_norm",
+_ALBERT = _in_layer(
+    r"albert_layer_groups\.\d+\.albert_layers\.\d+", r"(attention\.output_dropout|ffn_output)", "full_layer_layer_norm"
 )
-_MASS = Placement(
-    layer=r"layers\.\d+",
-    houlsby=r"layers\.\d+\.(self_attn_dropout|dropout)",
-    pfeiffer=r"layers\.\d+\.final_layer_norm",
-)
-_DROPPED_PROJECTIONS = ("self_attn.out_proj", "encoder_attn.out_proj", "fc2")
-_BART = Placement(
-    layer=r"layers\.\d+",
-    houlsby=r"layers\.\d+\.(self_attn\.out_proj|fc2)",
-    pfeiffer=r"layers\.\d+\.final_layer_norm",
-    dropped_projections=_DROPPED_PROJECTIONS,
-)
+_MASS = _in_layer(r"layers\.\d+", "(self_attn_dropout|dropout)", "final_layer_norm")
+_PROJECTIONS = (r"(self_attn\.out_proj|fc2)", ("self_attn.out_proj", "encoder_attn.out_proj", "fc2"))
+_BART = _in_layer(r"layers\.\d+", _PROJECTIONS[0], "final_layer_norm", _PROJECTIONS[1])
 # BART's names with LayerNorms in front: the layer returns the sum.
-_MBART = Placement(
-    layer=r"layers\.\d+",
-    houlsby=r"layers\.\d+\.(self_attn\.out_proj|fc2)",
-    pfeiffer=r"layers\.\d+",
-    dropped_projections=_DROPPED_PROJECTIONS,
-)
+_MBART = _in_layer(r"layers\.\d+", _PROJECTIONS[0], "", _PROJECTIONS[1])
 # Sub-layer 1 of a decoder's block is attention to the source, which gets no adapter.
 _T5 = Placement(
     layer=r"block\.\d+",
@@ -83,22 +59,11 @@ _T5 = Placement(
     pfeiffer=r"(encoder\.block\.\d+\.layer\.1|decoder\.block\.\d+\.layer\.2)",
 )
 
-# The wrapped encoder (RoBERTa, or another of BERT's kind) alone, not the layers of the knowledge adapters beside it.
-_COMPOSITE = Placement(
-    layer=r"encoder\.model\.encoder\.layer\.\d+",
-    houlsby=r"encoder\.model\.encoder\.layer\.\d+\.(attention\.)?output\.dropout",
-    pfeiffer=r"encoder\.model\.encoder\.layer\.\d+\.output\.LayerNorm",
-)
-
-# Inside the bottlenecks, where attention and feed-forward part are; nothing is dropped there.
-_IB_BERT = Placement(
-    layer=r"layer\.\d+",
-    houlsby=r"layer\.\d+\.(attention\.output\.dropout|output\.dense)",
-    pfeiffer=r"layer\.\d+\.output\.LayerNorm",
-)
-
 # Families here with BERT's module names, and with BART's.
-BERT_LIKE = ("spanbert", "unilm", "ernie_thu", "kbert", "nezha", "zen", "k_adapter", "weighted_layers", "ib_bert")
+BERT_LIKE = (
+    *("spanbert", "unilm", "ernie_thu", "kbert", "nezha", "zen", "ib_bert"),
+    *("k_adapter", "weighted_layers", "san"),
+)
 BART_LIKE = ("mass", "mass_nmt")
 
 PLACEMENTS = {
@@ -121,5 +86,3 @@ PLACEMENTS = {
     **dict.fromkeys(("mbart", "pegasus", "m2m_100", "blenderbot"), _MBART),
     **dict.fromkeys(BART_LIKE, _MASS),
 }
-
-__all__ = ["BART_LIKE", "BERT_LIKE", "PLACEMENTS", "Placement"]

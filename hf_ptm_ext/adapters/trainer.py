@@ -12,8 +12,7 @@ from transformers.utils import logging
 
 from ..hub.adapter_card import ADAPTER_CONFIG, write_adapter_card
 from ..trainers import PtmTrainer
-from .parameter_groups import adapter_parameter_groups
-from .trained_whole import new_parts
+from .trained import adapter_parameter_groups, new_parts
 
 logger = logging.get_logger(__name__)
 
@@ -54,7 +53,8 @@ class AdapterTrainer(PtmTrainer):
         if not isinstance(model, PeftModel):
             raise TypeError(
                 f"`model` must be adapted, got {type(model).__name__}: pass `peft.get_peft_model(model, "
-                "HoulsbyConfig(task_type=...))`."
+                "HoulsbyConfig(task_type=...))`, or what `peft.AutoPeftModelFor...from_pretrained(folder, "
+                "is_trainable=True)` gives."
             )
         _check_new_heads(model)
         adapter_parameter_groups(model)
@@ -63,7 +63,7 @@ class AdapterTrainer(PtmTrainer):
         super().__init__(model=model, args=args, **kwargs)
         self._takes_target_counts = "target_counts" in inspect.signature(model.get_base_model().forward).parameters
 
-    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+    def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         """As upstream, over the paper's groups."""
         if self.optimizer is None:
             model = self.model if model is None else model
@@ -82,14 +82,7 @@ class AdapterTrainer(PtmTrainer):
             self.write_card(folder)
 
     def write_card(self, folder: str | Path) -> Path:
-        """Write the adapter's card.
-
-        Args:
-            folder: with the adapter's files.
-
-        Returns:
-            The file.
-        """
+        """Write the adapter's card."""
         model = self.accelerator.unwrap_model(self.model)
         config = model.get_base_model().config
         rows = self._train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
@@ -145,6 +138,3 @@ def _auto_class(model: nn.Module) -> str | None:
     head = name.partition("For")[2]
     known = {"ConditionalGeneration": "Seq2SeqLM", "PreTraining": "PreTraining", "LMHeadModel": "CausalLM"}
     return f"AutoModelFor{known.get(head, head)}" if head else "AutoModel"
-
-
-__all__ = ["AdapterTrainer"]

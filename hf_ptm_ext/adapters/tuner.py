@@ -15,24 +15,16 @@ from torch import nn
 from .configuration import BottleneckConfig
 from .layers import CANNOT_MERGE, BottleneckLayer, HoulsbyLayer, PfeifferLayer
 from .placements import PLACEMENTS, Placement
-from .trained_whole import is_layer_norm, layer_norm_names, never_trained_norms, new_parts, plain_modules, unwrapped
+from .trained import is_layer_norm, layer_norm_names, never_trained_norms, new_parts, plain_modules, unwrapped
 
 _NUMBERED = re.compile(r"(?:.*?\.)?\d+(?=\.|$)")
 
 
 class BottleneckModel(BaseTuner):
-    """What the tuners of both methods share.
-
-    Args:
-        model: the model, changed in place.
-        config: options of the adapter.
-        adapter_name: its name.
-        low_cpu_mem_usage: make adapters on the meta device, for weights that are loaded at once.
-        state_dict: names of an adapter's weights, to wrap what they name.
-    """
+    """What the tuners of both methods share."""
 
     method: ClassVar[str]
-    target_module_mapping: ClassVar[dict[str, str]]
+    target_module_mapping: Any  # model type -> regular expression
 
     # Layers whose dropout the wrappers draw -> its probability.
     _residual_dropouts: dict[str, float]
@@ -41,7 +33,7 @@ class BottleneckModel(BaseTuner):
     # Name of a layer -> its number, of the adapter that is being added.
     _layer_numbers: dict[str, int]
 
-    def _pre_injection_hook(self, model: nn.Module, config: BottleneckConfig, adapter_name: str) -> None:
+    def _pre_injection_hook(self, model: nn.Module, config: Any, adapter_name: str) -> None:
         self._residual_dropouts = {}
         self._never_trained = never_trained_norms(model)
 
@@ -53,7 +45,7 @@ class BottleneckModel(BaseTuner):
     def _model_type(self) -> str:
         return self.get_model_config(self.model).get("model_type") or ""
 
-    def _prepare_adapter_config(self, peft_config: BottleneckConfig, model_config: dict) -> BottleneckConfig:
+    def _prepare_adapter_config(self, peft_config: Any, model_config: dict) -> BottleneckConfig:
         """Fill in the targets, and the modules that are trained whole."""
         self._fill_in_targets(peft_config)
         targets = self._target_names(peft_config)
@@ -66,9 +58,10 @@ class BottleneckModel(BaseTuner):
             raise ValueError(f"`leave_out` must leave a layer with adapters, got all {len(layers)}.")
         self._layer_numbers = {layer: number for number, layer in enumerate(layers)}
         self._train_whole(peft_config, targets)
+        _share_labels(peft_config, self.model)
         return peft_config
 
-    def _fill_in_targets(self, peft_config: BottleneckConfig) -> None:
+    def _fill_in_targets(self, peft_config: Any) -> None:
         if peft_config.target_modules is not None:
             return
         attribute = f"_peft_{self.method}_target_modules"
@@ -93,7 +86,7 @@ class BottleneckModel(BaseTuner):
         match = match or _NUMBERED.match(name)
         return match[0] if match else name
 
-    def _check_target_module_exists(self, peft_config: BottleneckConfig, key: str) -> Any:
+    def _check_target_module_exists(self, peft_config: Any, key: str) -> Any:  # type: ignore[override]
         """As PEFT's, without the layers that are left out."""
         found = check_target_module_exists(peft_config, key)
         if found and self._layer_numbers.get(self._layer_of(key)) in peft_config.leave_out:
@@ -132,13 +125,16 @@ class BottleneckModel(BaseTuner):
 
     def _create_and_replace(
         self,
-        peft_config: BottleneckConfig,
+        peft_config: Any,
         adapter_name: str,
         target: nn.Module,
         target_name: str,
         parent: nn.Module,
         current_key: str,
+        parameter_name: str | None = None,
     ) -> None:
+        self._take_over_dropout(current_key)
+        target = getattr(parent, target_name)  # may be wrapped by now
         layer = target if isinstance(target, BottleneckLayer) else self._wrap(parent, target_name, target)
         number = self._layer_numbers[self._layer_of(current_key)]
         layer.update_layer(adapter_name, peft_config, number, _parameter_near(layer, parent))
@@ -153,13 +149,17 @@ class BottleneckModel(BaseTuner):
     def _new_layer(self, module: nn.Module, hidden_size: int) -> BottleneckLayer:
         raise NotImplementedError(f"`{type(self).__name__}._new_layer` must give the wrapper. Subclasses define it.")
 
+    def _take_over_dropout(self, key: str) -> None:
+        """Nothing, where adapters act on the sum."""
+
     def _hidden_size(self, module: nn.Module, parent: nn.Module) -> int:
         """Width of what a module returns: its own, that of a LayerNorm beside it, or the model's."""
         if isinstance(module, nn.Linear):
             return module.out_features
-        for part in (module, *parent.children()):
-            if is_layer_norm(unwrapped(part)):
-                return unwrapped(part).weight.shape[-1]
+        parts: list[Any] = [unwrapped(part) for part in (module, *parent.children())]
+        for part in parts:
+            if is_layer_norm(part):
+                return part.weight.shape[-1]
         config = getattr(self.model, "config", None)
         size = getattr(config, "hidden_size", None) or getattr(config, "d_model", None)
         if size is None:
@@ -185,7 +185,9 @@ class BottleneckModel(BaseTuner):
             yield
             return
         if self.training:
-            raise ValueError("`adapter_names` must be None in training. Call `model.eval()`, or train one at a time.")
+            raise ValueError(
+                f"`adapter_names` must be None in training, got {names}. Call `model.eval()`, or train one at a time."
+            )
         unknown = sorted({*names} - {*self.peft_config, "__base__"})
         if unknown:
             raise ValueError(f"`adapter_names` must be of {[*self.peft_config, '__base__']}, got {unknown}.")
@@ -204,15 +206,7 @@ class BottleneckModel(BaseTuner):
     # ---- switching and taking off ----
 
     def set_adapter(self, adapter_name: str | list[str], inference_mode: bool = False) -> None:
-        """As PEFT's.
-
-        Args:
-            adapter_name: one name.
-            inference_mode: whether its weights are frozen.
-
-        Raises:
-            ValueError: there are several names; what several adapters do together depends on their order.
-        """
+        """As PEFT's."""
         if not isinstance(adapter_name, str) and len(adapter_name) > 1:
             raise ValueError(f"`adapter_name` must be one {self.method} adapter, got {list(adapter_name)}.")
         super().set_adapter(adapter_name, inference_mode=inference_mode)
@@ -220,7 +214,7 @@ class BottleneckModel(BaseTuner):
     def _check_merge_allowed(self) -> None:
         raise ValueError(CANNOT_MERGE)
 
-    def _unload_and_optionally_merge(self, merge: bool = True, *args: Any, **kwargs: Any) -> nn.Module:
+    def _unload_and_optionally_merge(self, merge: bool = True, *args: Any, **kwargs: Any) -> Any:
         if merge:
             self._check_merge_allowed()
         # PEFT would leave the trained copies of LayerNorms and heads in the model: it would be neither what it was nor
@@ -229,7 +223,7 @@ class BottleneckModel(BaseTuner):
             for name, module in parent.named_children():
                 if isinstance(module, ModulesToSaveWrapper):
                     setattr(parent, name, unwrapped(module))
-        model = super()._unload_and_optionally_merge(merge, *args, **kwargs)
+        model: Any = super()._unload_and_optionally_merge(merge, *args, **kwargs)
         for name, probability in self._residual_dropouts.items():
             model.get_submodule(name).dropout = probability
         self._residual_dropouts.clear()
@@ -243,20 +237,6 @@ class HoulsbyModel(BottleneckModel):
     method = "houlsby"
     tuner_layer_cls = HoulsbyLayer
     target_module_mapping = {name: rf"(.*\.)?{placement.houlsby}" for name, placement in PLACEMENTS.items()}
-
-    def _create_and_replace(
-        self,
-        peft_config: BottleneckConfig,
-        adapter_name: str,
-        target: nn.Module,
-        target_name: str,
-        parent: nn.Module,
-        current_key: str,
-    ) -> None:
-        self._take_over_dropout(current_key)
-        # The target may be wrapped by now.
-        target = getattr(parent, target_name)
-        super()._create_and_replace(peft_config, adapter_name, target, target_name, parent, current_key)
 
     def _new_layer(self, module: nn.Module, hidden_size: int) -> HoulsbyLayer:
         return HoulsbyLayer(module, hidden_size)
@@ -332,4 +312,13 @@ def _parameter_near(layer: BottleneckLayer, parent: nn.Module) -> torch.Tensor |
     return None
 
 
-__all__ = ["BottleneckModel", "HoulsbyModel", "PfeifferModel"]
+def _share_labels(peft_config: BottleneckConfig, model: Any) -> None:
+    """Names of the classes go with the adapter, and back to a model that has none for them."""
+    config: Any = getattr(model, "config", None)
+    names = getattr(config, "id2label", None) or {}
+    if any(name != f"LABEL_{number}" for number, name in names.items()):
+        if peft_config.id2label is None:
+            peft_config.id2label = {str(number): name for number, name in names.items()}
+    elif peft_config.id2label and len(peft_config.id2label) == len(names):
+        config.id2label = {int(number): name for number, name in peft_config.id2label.items()}
+        config.label2id = {name: number for number, name in config.id2label.items()}

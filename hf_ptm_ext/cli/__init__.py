@@ -1,15 +1,19 @@
 """The console script `hf-ptm-ext`: one sub-command per job, each imported only when it is asked for."""
 
 import argparse
+import atexit
+import gc
 import importlib
 import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from ..hints import did_you_mean
 from ..version import __version__
-from .errors import folded, told, without_secrets
+from .console import console
+from .errors import told, without_secrets
 from .ranges import check_ranges
 
 # sub-command -> (module of this folder, line of help)
@@ -27,7 +31,9 @@ COMMANDS = {
     "convert": "turn an original checkpoint into a folder that is ready for the Hub",
     "verify": "load a checkpoint where this package is not installed and compare its outputs",
     "show": "draw the attention masks of a family, or what a knowledge graph injects into a text",
-    "systems": "list the systems of this package and what they are made of",
+    "systems": "list the systems of this package, or say what one is made of",
+    "recipes": "list the recipes that come with the package, or print one",
+    "env": "print the versions and devices that a report needs",
 }
 # These read their own command line, from the raw arguments.
 RAW = (
@@ -36,6 +42,17 @@ RAW = (
 )
 
 USER_MISTAKE = 2
+JOBS = (
+    "pretrain",
+    "distill",
+    "adapt",
+    "multitask",
+    "stages",
+    *(name for name in COMMANDS if name.startswith("finetune")),
+)
+GO_ON = (
+    " The same command with --resume_from_checkpoint auto goes on from the last checkpoint or finished run, if any."
+)
 # `main` takes the option out before anything is parsed; the parsers have it for their help.
 DEBUG_HELP = "show the traceback of an error"
 
@@ -49,11 +66,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0 success, 1 the command's own verdict (`verify`), 2 a mistake in what was asked.
 
-    Example:
+    Examples:
         >>> main(["convert", "spanbert", "nowhere.pt", "target"])
         2
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    arguments = [in_snake_case(word) for word in (sys.argv[1:] if argv is None else argv)]
     # Anywhere: whoever reads the hint adds it at the end, also behind commands that parse their own arguments.
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
@@ -63,13 +80,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             # What a terminal cannot spell must not make a finished job fail.
             stream.reconfigure(errors="backslashreplace")
+    atexit.register(gc.freeze)  # the interpreter would look through all of torch for what it can free, for seconds
+    if command in COMMANDS and not any("disable_tqdm" in word for word in arguments):  # of a recipe it is read later
+        console.start("loading the libraries")
     try:
         code = _run(command, arguments, position)
         if sys.stdout is not None:
             sys.stdout.flush()  # here, where an error of it can be told
         return code
     except KeyboardInterrupt:
-        return _fail(command, "interrupted", 130, debug)
+        return _fail(command, "interrupted." + GO_ON * (command in JOBS), 130, debug)
     except BrokenPipeError:
         # The reader of the output has seen enough (`| head`); without this the interpreter complains at its end.
         _drop_output()
@@ -87,18 +107,33 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, OSError):
             _drop_output()
         return _fail(command, line, USER_MISTAKE, debug)
+    finally:
+        console.stop()
 
 
 def _run(command: str | None, arguments: list[str], position: int) -> int:
     if command in RAW:
-        return importlib.import_module(f"{__name__}.{_module_of(command)}").run(arguments[position + 1 :])
-    parser = _parser(command)
-    namespace = parser.parse_args(arguments)
+        code = importlib.import_module(f"{__name__}.{_module_of(command)}").run(arguments[position + 1 :])
+        _leave_the_other_processes()
+        return code
+    if command is not None and command not in COMMANDS:
+        raise ValueError(f"there is no command {command!r}.{did_you_mean(command, COMMANDS)} See `hf-ptm-ext --help`.")
+    parser, subparser = _parser(command)
+    namespace, rest = parser.parse_known_args(arguments)
     if namespace.command is None:
         parser.print_help()
         return USER_MISTAKE
+    subparser.refuse(rest)
     check_ranges(vars(namespace))
     return namespace.run(namespace)
+
+
+def _leave_the_other_processes() -> None:
+    """End the communication of a run over several processes: threads of it that outlive the interpreter abort it."""
+    distributed: Any = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        gc.collect()  # what still holds it goes first
+        distributed.destroy_process_group()
 
 
 def _drop_output() -> None:
@@ -109,9 +144,18 @@ def _drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def in_snake_case(word: str) -> str:
+    """A flag in the one spelling that the parsers know: `--train-file` is `--train_file`; other words stay."""
+    if not word.startswith("--") or word == "--":
+        return word
+    flag, equals, value = word.partition("=")
+    group, dot, name = flag[2:].rpartition(".")  # `--tasks.NAME.train-file`: the name is the user's own
+    return f"--{group}{dot}{name.replace('-', '_')}{equals}{value}"
+
+
 def _module_of(command: str) -> str:
     """Name of a sub-command's module."""
-    return command.replace("-", "_")
+    return "recipes_command" if command == "recipes" else command.replace("-", "_")
 
 
 def _index_of_command(arguments: Sequence[str]) -> int:
@@ -122,34 +166,63 @@ def _index_of_command(arguments: Sequence[str]) -> int:
 def _fail(command: str | None, message: str, code: int, debug: bool) -> int:
     if debug:
         print(without_secrets(traceback.format_exc()), file=sys.stderr)
-    name = f"hf-ptm-ext {command}" if command else "hf-ptm-ext"
+    name = f"hf-ptm-ext {command}" if command in COMMANDS else "hf-ptm-ext"
     hint = "" if debug or code != USER_MISTAKE else " (--debug shows where)"
     print(f"{name}: error: {message}{hint}", file=sys.stderr)
     return code
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line of sensible length, without secrets."""
+class LineParser(argparse.ArgumentParser):
+    """A parser whose mistakes are errors of one line, with what was meant; it takes no beginning for a whole flag."""
+
+    def __init__(self, *groups: Any, **options: Any):
+        super().__init__(*groups, **{"allow_abbrev": False, **options})
 
     def error(self, message: str) -> NoReturn:
-        super().error(folded(message))
+        """Raise what the base class would print."""
+        end = "" if message.endswith(("?", ".")) else "."
+        raise ValueError(f"{message}{end} See `{self.prog.partition(',')[0]} --help`.")
+
+    def refuse(self, rest: Sequence[str], hint: str = "") -> None:
+        """Refuse words that nothing reads."""
+        if rest:
+            if rest[0].startswith("-"):
+                hint = did_you_mean(rest[0].partition("=")[0], self._option_string_actions)
+            self.error(f"{rest[0]!r} is no argument of {self.prog}{hint and f'.{hint}'}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        for one in value if isinstance(value, list) else [value]:  # a list may be one word, in JSON
+            if action.choices is not None and one is not None:
+                check_choice(action.dest, one, tuple(action.choices))
 
 
-def _parser(command: str | None) -> argparse.ArgumentParser:
-    """The parser, with the options of one sub-command and the mere names of the others."""
-    parser = _Parser(prog="hf-ptm-ext", description="Pre-trained-model systems as plugins for transformers.")
+def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
+    """Refuse what is none of the choices."""
+    if value not in choices:
+        listed = ", ".join(map(str, choices))
+        raise ValueError(f"`{name}` must be one of {listed}, got {value!r}.{did_you_mean(value, choices)}")
+
+
+def _parser(command: str | None) -> tuple[LineParser, LineParser]:
+    """The parser, with the options of one sub-command and the mere names of the others; that sub-command's."""
+    parser = own = LineParser(
+        prog="hf-ptm-ext",
+        description="Pre-trained-model systems as plugins for transformers.",
+        epilog="`hf-ptm-ext COMMAND --help` has options and examples, `hf-ptm-ext recipes` the settings of papers to "
+        "begin with. Documentation: the folder docs of the source, `mkdocs serve`. Scripts: its folder examples.",
+    )
     parser.add_argument("--version", action="version", version=f"hf-ptm-ext {__version__}")
     parser.add_argument("--debug", action="store_true", help=DEBUG_HELP)
     subparsers = parser.add_subparsers(dest="command", metavar="command")
     for name, line in COMMANDS.items():
         if name == command:
             module = importlib.import_module(f"{__name__}.{_module_of(name)}")
-            subparser = module.add_parser(subparsers)
-            subparser.set_defaults(run=module.run)
-            subparser.add_argument("--debug", action="store_true", help=DEBUG_HELP)
+            own = module.add_parser(subparsers)
+            own.set_defaults(run=module.run)
+            own.add_argument("--debug", action="store_true", help=DEBUG_HELP)
         else:
             subparsers.add_parser(name, help=line)
-    return parser
+    return parser, own
 
 
 __all__ = ["main"]

@@ -8,20 +8,14 @@ from transformers import AutoTokenizer
 from transformers.utils.hub import cached_file
 
 from ..files import check_tokenizer_config
+from .errors import no_folder
 
 FIELDS = ("model_name_or_path", "tokenizer_name", "config_name")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model")
 
 
 def check_names(model_args: Any) -> None:
-    """Refuse names that can be neither a folder nor a repository, before anything is read.
-
-    Args:
-        model_args: has some of `FIELDS`.
-
-    Raises:
-        ValueError: the folder does not exist, or is a file; the message names the field.
-    """
+    """Refuse names that can be neither a folder nor a repository, before anything is read."""
     for field in FIELDS:
         name = getattr(model_args, field, None)
         if name is not None:
@@ -29,22 +23,7 @@ def check_names(model_args: Any) -> None:
 
 
 def check_name(field: str, name: str) -> None:
-    """Refuse one name.
-
-    Args:
-        field: the argument.
-        name: its value; `config_name` may also be a config.json.
-
-    Raises:
-        ValueError: as `check_names`.
-
-    Example:
-        >>> check_name("model_name_or_path", "/no/such/folder")
-        Traceback (most recent call last):
-        ...
-        ValueError: `model_name_or_path` = /no/such/folder does not exist. Name the folder of a checkpoint, or a \
-repository of the Hub (`name` or `owner/name`).
-    """
+    """Refuse one name."""
     path = Path(name)
     if path.is_dir() or (field == "config_name" and path.is_file()):
         return
@@ -63,17 +42,7 @@ repository of the Hub (`name` or `owner/name`).
 
 
 def load_tokenizer(model_args: Any) -> Any:
-    """The named tokenizer, or the checkpoint's.
-
-    Args:
-        model_args: `tokenizer_name` (if it has such), `model_name_or_path`, `model_revision`, `trust_remote_code`.
-
-    Returns:
-        What `AutoTokenizer` loads.
-
-    Raises:
-        ValueError: see `tokenizer_of`.
-    """
+    """The named tokenizer, or the checkpoint's."""
     field = "model_name_or_path" if getattr(model_args, "tokenizer_name", None) is None else "tokenizer_name"
     source = {"revision": model_args.model_revision, "trust_remote_code": model_args.trust_remote_code}
     advice = (
@@ -94,21 +63,7 @@ def folder_of(name: str, file: str, revision: str | None = None) -> Path | None:
 
 
 def tokenizer_of(name: str, field: str, advice: str = " Copy", **source: Any) -> Any:
-    """The tokenizer of a folder or repository.
-
-    Args:
-        name: of the folder or repository.
-        field: the argument that named it.
-        advice: begins what to do if there is none.
-        source: `revision`, `trust_remote_code` and other options of `from_pretrained`.
-
-    Returns:
-        What `AutoTokenizer` loads.
-
-    Raises:
-        ValueError: the folder has no tokenizer, or one that names files outside it; or there is no such folder, and no
-            such repository within reach.
-    """
+    """The tokenizer of a folder or repository."""
     check_name(field, name)
     check_tokenizer_config(folder_of(name, "tokenizer_config.json", source.get("revision")) or name)
     try:
@@ -120,9 +75,7 @@ def tokenizer_of(name: str, field: str, advice: str = " Copy", **source: Any) ->
                 f"`{field}` = {name} has no tokenizer.{advice} its tokenizer.json and tokenizer_config.json there."
             ) from error
         if not folder.is_dir() and isinstance(error, OSError):
-            raise ValueError(
-                f"`{field}` = {name} is no folder here, and as a repository of the Hub it cannot be read: {error}"
-            ) from error
+            raise ValueError(f"`{field}` = {no_folder(name)} {error}") from error
         raise
     # Without its vocabulary upstream makes one of five pieces, to which every word is unknown.
     files = {"tokenizer.json", *getattr(tokenizer, "vocab_files_names", {}).values()} - {"tokenizer_config.json"}

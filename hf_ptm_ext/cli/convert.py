@@ -5,24 +5,51 @@ import dataclasses
 import importlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import COMMANDS, convert_adapters
+from .console import log_to_console, phase
+from .tables import print_report
 
-# family -> module that converts it
-FAMILIES = {
-    "ib_bert": "hf_ptm_ext.conversion.ib_bert",
-    "kbert": "hf_ptm_ext.conversion.kbert",
-    "mass": "hf_ptm_ext.conversion.mass",
-    "ernie_thu": "hf_ptm_ext.conversion.ernie_thu",
-    "mass_nmt": "hf_ptm_ext.conversion.mass_nmt",
-    "nezha": "hf_ptm_ext.conversion.nezha",
-    "spanbert": "hf_ptm_ext.conversion.spanbert",
-    "tinybert": "hf_ptm_ext.conversion.tinybert",
-    "unilm": "hf_ptm_ext.conversion.unilm",
-    "zen": "hf_ptm_ext.conversion.zen",
-}
+if TYPE_CHECKING:
+    from ..conversion.files import Checkpoint
+    from ..conversion.layout import Conversion, Layout
+
+# Families, each with a module of its name in `hf_ptm_ext.conversion`.
+FAMILIES = (
+    *("ernie_thu", "ib_bert", "k_adapter", "kbert", "mass", "mass_nmt", "nezha", "spanbert", "tinybert", "unilm"),
+    "zen",
+)
 CONFIG_NAMES = ("config.json", "bert_config.json", "ernie_config.json")
+# Flag of some families alone -> those, and what the parser is told of it: options of the conversion, but for `FILES`.
+FAMILY_OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "--codes": (
+        ("mass", "mass_nmt"),
+        {"type": Path, "help": "BPE codes of an XLM-like model (default: `codes` beside the source)"},
+    ),
+    "--reference_parity": (
+        ("kbert",),
+        {
+            "action": "store_true",
+            "default": None,
+            "help": "keep UER's LayerNorm, three segment rows and the reference's padding (default: as in BERT)",
+        },
+    ),
+    "--no_fold_layer_norm": (
+        ("kbert",),
+        {
+            "action": "store_false",
+            "dest": "fold_layer_norm",
+            "default": None,
+            "help": "the weights are Google's, renamed for UER (google_model.bin), so LayerNorms are BERT's already",
+        },
+    ),
+    "--encoder": (
+        ("k_adapter",),
+        {"help": "the folder or repository of the encoder (default: none, it is new)"},
+    ),
+}
+FILES = ("codes",)
 # End of a class name -> task of the Hub; other classes fill masks.
 PIPELINE_TAGS = {
     "Model": "feature-extraction",
@@ -33,19 +60,13 @@ PIPELINE_TAGS = {
 # Classes whose predictions come from the pooler.
 READ_POOLERS = ("ForSequenceClassification", "ForMultipleChoice", "ForEntityTyping", "ForNextSentencePrediction")
 TOKENIZER_FILE = "tokenizer.json"
-SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the options of this sub-command.
-
-    Args:
-        subparsers: what `add_subparsers` gave.
-
-    Returns:
-        Its parser.
-    """
-    parser = subparsers.add_parser("convert", help=COMMANDS["convert"], description=COMMANDS["convert"])
+    """Add the options of this sub-command."""
+    about = COMMANDS["convert"]
+    parser = subparsers.add_parser("convert", help=about, description=about, add_help=False)
+    parser.add_argument("-h", "--help", action=_Help, nargs=0, help="show this help, behind a family also its options")
     parser.add_argument(
         "family",
         choices=sorted((*FAMILIES, *convert_adapters.METHODS)),
@@ -63,31 +84,23 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         type=Path,
         help="vocab.txt, or a tokenizer.json of word pieces (default: the one beside the source, if any)",
     )
-    parser.add_argument(
-        "--codes", type=Path, help="BPE codes of an XLM-like model (default: `codes` beside the source)"
-    )
     case = parser.add_mutually_exclusive_group()
     case.add_argument("--cased", action="store_true", help="the vocabulary is cased (default: seen from its pieces)")
     case.add_argument("--uncased", action="store_true", help="the vocabulary is lower case")
-    parser.add_argument(
-        "--reference-parity",
-        action="store_true",
-        help="kbert: keep UER's LayerNorm, three segment rows and the reference's padding (default: as in BERT)",
+    own = parser.add_argument_group(
+        "options of one family", f"`convert FAMILY --help` shows those of {', '.join(_with_options())}"
     )
-    parser.add_argument(
-        "--no-fold-layer-norm",
-        action="store_true",
-        help="kbert: the weights are Google's, renamed for UER (google_model.bin), so LayerNorms are BERT's already",
-    )
+    for flag, (_, told) in FAMILY_OPTIONS.items():
+        own.add_argument(flag, **told)
     parser.add_argument("--license", default="unknown", help="licence of the weights, for the card (default: unknown)")
     parser.add_argument(
         "--language",
         nargs="+",
         help="language codes, for the card (default: the model's own if it names them, else en)",
     )
-    parser.add_argument("--repo-id", help="where the folder will be on the Hub, for the card's snippets")
+    parser.add_argument("--repo_id", help="where the folder will be on the Hub, for the card's snippets")
     parser.add_argument(
-        "--to-original",
+        "--to_original",
         action="store_true",
         help="the other way: SOURCE is a folder of ours, TARGET gets model.pt and config.json of the original code",
     )
@@ -96,45 +109,46 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Convert, write and report.
-
-    Args:
-        arguments: the parsed command line.
-
-    Returns:
-        The exit code, 0.
-
-    Raises:
-        ValueError: checkpoint, options and vocabulary do not fit together, or the target is no place for them.
-        OSError: a file cannot be read or written.
-    """
-    from ..hub.folders import check_target, written_whole
+    """Convert, write and report."""
+    from ..conversion.files import read_checkpoint
+    from ..hub.folders import check_target
 
     check_target(arguments.target, arguments.overwrite)
-    _check_apart(arguments.source, arguments.target)
+    source, target = arguments.source.resolve(), arguments.target.resolve()
+    if source == target or target in source.parents:
+        raise ValueError(f"`target` must not hold the source, got {target}. Choose another folder.")
     if arguments.family in convert_adapters.METHODS:
         return convert_adapters.run(arguments)
+    log_to_console()
+    with phase("reading the checkpoint"):
+        checkpoint = read_checkpoint(arguments.source)
+    layout = importlib.import_module(f"hf_ptm_ext.conversion.{arguments.family}").LAYOUT
+    return (_to_original if arguments.to_original else _to_ours)(checkpoint, layout, arguments)
 
+
+# ---- an original to ours ----
+
+
+def _to_ours(checkpoint: "Checkpoint", layout: "Layout", arguments: argparse.Namespace) -> int:
     from safetensors.torch import save_file
 
-    from ..conversion.files import read_checkpoint
-    from ..conversion.layout import unshared
+    from ..conversion.tensors import unshared
+    from ..hub.folders import written_whole
 
-    checkpoint = read_checkpoint(arguments.source)
-    if arguments.to_original:
-        return _revert(checkpoint, arguments)
-    module = importlib.import_module(FAMILIES[arguments.family])
-    infers = bool(checkpoint.arguments) or getattr(module, "INFERS_SIZES", False)
+    infers = bool(checkpoint.arguments) or layout.infers_sizes
     options = {**checkpoint.arguments, **_options(arguments, infers), **_family_options(arguments)}
-    vocabulary = _vocabulary(module, arguments)
-    if vocabulary is not None and hasattr(module, "vocabulary_options"):
-        options |= module.vocabulary_options(vocabulary[1], options)
-    conversion = module.convert_checkpoint(checkpoint.tensors, options)
+    vocabulary = _vocabulary(layout, arguments)
+    if vocabulary is not None:
+        options |= layout.vocabulary_options(vocabulary[1], options)
+    with phase("converting"):
+        conversion = layout.convert_checkpoint(checkpoint.tensors, options)
     conversion = dataclasses.replace(conversion, initialised=conversion.initialised | _made_new(conversion))
-    write_tokenizer, tokenizer = _tokenizer(module, checkpoint, conversion, vocabulary, arguments)
-    more = module.more_files(checkpoint.tensors) if hasattr(module, "more_files") else {}
-    with written_whole(arguments.target, arguments.overwrite) as folder:
-        _write(folder, conversion, module, write_tokenizer, arguments)
+    write_tokenizer, tokenizer = _tokenizer(layout, checkpoint, conversion, vocabulary, arguments)
+    more = layout.more_files(checkpoint.tensors)
+    with phase("writing"), written_whole(arguments.target, arguments.overwrite) as folder:
+        write_tokenizer(folder)
+        _write_model(folder, conversion)
+        _write_card(folder, conversion, layout, arguments)
         for name, tensors in more.items():
             save_file(unshared(tensors), folder / name, metadata={"format": "pt"})
         written = sorted(path.name for path in folder.iterdir())
@@ -142,7 +156,57 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _made_new(conversion: Any) -> dict[str, str]:
+def _options(arguments: argparse.Namespace, has_own: bool) -> dict[str, Any]:
+    """The options in the config file; without one those inside the checkpoint must do."""
+    from ..conversion.files import beside
+    from ..files import read_json
+
+    path = arguments.config or beside(arguments.source, CONFIG_NAMES)
+    if path is not None:
+        return read_json(path, strict=True)
+    if has_own:
+        return {}
+    raise ValueError(
+        f"`--config` must name the JSON file with the sizes of the model: there is no {' or '.join(CONFIG_NAMES)} "
+        f"beside {arguments.source}, and the checkpoint holds no options."
+    )
+
+
+def _family_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Options of the conversion itself, of the family that has them."""
+    options = {}
+    for flag, (families, told) in FAMILY_OPTIONS.items():
+        name = told.get("dest", flag[2:])
+        value = getattr(arguments, name)
+        if value is None:
+            continue
+        if arguments.family not in families:
+            raise ValueError(
+                f"`{flag}` is one of the options of {' and '.join(families)}, got {arguments.family}: leave it out."
+            )
+        if name not in FILES:
+            options[name] = value
+    return options
+
+
+def _with_options() -> list[str]:
+    """The families that have options of their own."""
+    return sorted({family for families, _ in FAMILY_OPTIONS.values() for family in families})
+
+
+class _Help(argparse.Action):
+    """Prints the help with the options of the family that stands before it, without those of the others, and ends."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: Any) -> None:
+        for action in parser._actions:
+            known = [FAMILY_OPTIONS[flag][0] for flag in action.option_strings if flag in FAMILY_OPTIONS]
+            if known and getattr(namespace, "family", None) not in known[0]:
+                action.help = argparse.SUPPRESS
+        parser.print_help()
+        parser.exit()
+
+
+def _made_new(conversion: "Conversion") -> dict[str, str]:
     """What loading the folder makes new beside the heads that the report names: a pooler, if no head reads it."""
     import torch
     import transformers
@@ -165,36 +229,44 @@ def _made_new(conversion: Any) -> dict[str, str]:
     return {"bert.pooler.*": "pooler"} if names else {}
 
 
-def _vocabulary(module: Any, arguments: argparse.Namespace) -> tuple[Path, dict[str, int]] | None:
+def _vocabulary(layout: "Layout", arguments: argparse.Namespace) -> tuple[Path, dict[str, int]] | None:
     """The file of word pieces and what it holds, if there is one and the family has such."""
-    if hasattr(module, "tokenizer_from"):
-        return None
-    path = _vocab_file(arguments, (*getattr(module, "VOCABULARY_FILES", ("vocab.txt",)), TOKENIZER_FILE))
+    from ..conversion.vocabulary import read_tokenizer
+
+    path = _vocab_file(arguments, (*layout.vocabulary_files, TOKENIZER_FILE)) if layout.wordpieces else None
     if path is None:
         return None
-    read = _read_tokenizer if path.suffix == ".json" else getattr(module, "read_vocabulary", _read_vocab)
-    return path, read(path)
+    return path, (read_tokenizer if path.suffix == ".json" else layout.read_vocabulary)(path)
+
+
+def _vocab_file(arguments: argparse.Namespace, names: tuple[str, ...]) -> Path | None:
+    from ..conversion.files import beside
+
+    if arguments.vocab is not None and not arguments.vocab.exists():
+        raise FileNotFoundError(f"`--vocab` must be a vocab.txt, got {arguments.vocab}, which does not exist.")
+    return arguments.vocab or beside(arguments.source, names)
 
 
 def _tokenizer(
-    module: Any,
-    checkpoint: Any,
-    conversion: Any,
+    layout: "Layout",
+    checkpoint: "Checkpoint",
+    conversion: "Conversion",
     vocabulary: tuple[Path, dict[str, int]] | None,
     arguments: argparse.Namespace,
 ) -> tuple[Callable[[Path], None], list[str]]:
     """What writes the tokenizer into a folder, and what the report says of it; sets what the config takes from it."""
     from ..conversion.files import beside
+    from ..conversion.vocabulary import looks_cased, lowercases
+    from ..files import write_whole
 
     config = conversion.config
-    if hasattr(module, "tokenizer_from"):  # a family whose vocabulary is not WordPiece
+    if not layout.wordpieces:
         codes = arguments.codes or beside(arguments.source, ("codes",))
-        files, lines = module.tokenizer_from(checkpoint.words, config, arguments.vocab, codes, arguments.uncased)
+        files, lines = layout.tokenizer_from(checkpoint.words, config, arguments.vocab, codes, arguments.uncased)
 
         def write_files(folder: Path) -> None:
             for name, text in files.items():
-                with open(folder / name, "w", encoding="utf-8", newline="\n") as file:
-                    file.write(text)
+                write_whole(folder / name, text)
 
         return write_files, lines
     if vocabulary is None:
@@ -208,227 +280,42 @@ def _tokenizer(
         raise ValueError(
             f"{vocab_file} has the id {max(vocab.values())}, and the weights `vocab_size` = {config.vocab_size} rows."
         )
-    seen = not _lowercases(vocab_file) if vocab_file.suffix == ".json" else _looks_cased(vocab)
+    seen = not lowercases(vocab_file) if vocab_file.suffix == ".json" else looks_cased(vocab)
     cased = arguments.cased or (not arguments.uncased and seen)
     config.pad_token_id = vocab["[PAD]"]
-    make = getattr(module, "wordpiece_tokenizer", _bert_tokenizer)  # a family may set its up in its own way
-    more = _tokenizer_files(module, arguments.source)
+    more = {}
+    for argument, name in layout.tokenizer_files.items():
+        path = beside(arguments.source, (name,))
+        if path is None:
+            raise ValueError(f"{name} must be beside {arguments.source}: the tokenizer needs it. Copy it there.")
+        more[argument] = path
 
     def write_bert(folder: Path) -> None:
-        make(vocab, config, not cased, **more).save_pretrained(folder)
+        layout.wordpiece_tokenizer(vocab, config, not cased, **more).save_pretrained(folder)
 
     read = [f"{vocab_file}, {'cased' if cased else 'lower case'}", *(str(path) for path in more.values())]
     return write_bert, read
 
 
-def _tokenizer_files(module: Any, source: Path) -> dict[str, Path]:
-    """Files that the family's tokenizer needs beside the vocabulary, by argument."""
-    from ..conversion.files import beside
-
-    files = {}
-    for argument, name in getattr(module, "TOKENIZER_FILES", {}).items():
-        path = beside(source, (name,))
-        if path is None:
-            raise ValueError(f"{name} must be beside {source}: the tokenizer needs it. Copy it there.")
-        files[argument] = path
-    return files
-
-
-def _bert_tokenizer(vocab: dict[str, int], config: Any, do_lower_case: bool) -> Any:
-    from transformers import BertTokenizerFast
-
-    length = config.max_position_embeddings
-    return BertTokenizerFast(vocab=vocab, do_lower_case=do_lower_case, model_max_length=length)
-
-
-def _revert(checkpoint: Any, arguments: argparse.Namespace) -> int:
-    """Write the original's files from a folder of ours."""
-    import json
-    import shutil
-
-    import torch
-    from transformers import AutoConfig
-
-    import hf_ptm_ext  # noqa: F401 - registers the families
-
-    from ..conversion.files import beside, read_checkpoint
-    from ..conversion.options import made_config
-    from ..files import read_json
-    from ..hub.folders import written_whole
-
-    config_file = arguments.config or beside(arguments.source, CONFIG_NAMES)
-    if config_file is None:
-        raise ValueError(f"`source` must be a folder of ours with a config.json, got {arguments.source}.")
-    module = importlib.import_module(FAMILIES[arguments.family])
-    fields = read_json(config_file, strict=True)
-    if fields.get("model_type") != getattr(module, "MODEL_TYPE", arguments.family):
-        raise ValueError(
-            f"`source` must be a {arguments.family} checkpoint, got `model_type` {fields.get('model_type')!r}."
-        )
-    config: Any = made_config(lambda **options: AutoConfig.for_model(**options), fields, arguments.family)
-    tensors, options = module.revert_checkpoint(checkpoint.tensors, config)
-    if hasattr(module, "revert_projections"):
-        projections = beside(arguments.source, (module.PROJECTIONS_FILE,))
-        tensors |= module.revert_projections(read_checkpoint(projections).tensors if projections else {}, config)
-    if hasattr(module, "write_original"):
-        with written_whole(arguments.target, arguments.overwrite) as folder:
-            module.write_original(folder, tensors, options, config_file.parent)
-            written = sorted(path.name for path in folder.iterdir())
-        _report_original(checkpoint, tensors, [], arguments.target, written)
-        return 0
-    vocab_file = _vocab_file(arguments, ("vocab.txt", TOKENIZER_FILE))
-    vocab = None
-    if vocab_file is not None and vocab_file.suffix == ".json":
-        vocab = _read_tokenizer(vocab_file)
-    with written_whole(arguments.target, arguments.overwrite) as folder:
-        torch.save(tensors, folder / "model.pt")
-        with open(folder / "config.json", "w", encoding="utf-8", newline="\n") as file:
-            file.write(json.dumps(options, indent=2) + "\n")
-        if vocab is not None:
-            pieces = sorted(vocab, key=vocab.__getitem__)
-            with open(folder / "vocab.txt", "w", encoding="utf-8", newline="\n") as file:
-                file.write("".join(f"{piece}\n" for piece in pieces))
-        elif vocab_file is not None:
-            shutil.copyfile(vocab_file, folder / "vocab.txt")
-    names = ["config.json", "model.pt", *(["vocab.txt"] if vocab_file is not None else [])]
-    made_up = module.made_up(config) if hasattr(module, "made_up") else []
-    _report_original(checkpoint, tensors, made_up, arguments.target, names)
-    return 0
-
-
-def _report_original(
-    checkpoint: Any, tensors: dict[str, Any], made_up: list[str], target: Path, written: list[str]
-) -> None:
-    print(f"{'read':<12} {', '.join(str(path) for path in checkpoint.files)}")
-    print(f"{'mapped':<12} {len(tensors)} tensors to the original's names, tied copies included")
-    for note in made_up:
-        print(f"{'made up':<12} {note}")
-    print(f"{'wrote':<12} {target}: {', '.join(written)}")
-
-
-def _check_apart(source: Path, target: Path) -> None:
-    source, target = source.resolve(), target.resolve()
-    if source == target or target in source.parents:
-        raise ValueError(f"`target` must not hold the source, got {target}. Choose another folder.")
-
-
-def _options(arguments: argparse.Namespace, has_own: bool) -> dict[str, Any]:
-    """The options in the config file; without one those inside the checkpoint must do."""
-    from ..conversion.files import beside
-    from ..files import read_json
-
-    path = arguments.config or beside(arguments.source, CONFIG_NAMES)
-    if path is not None:
-        return read_json(path, strict=True)
-    if has_own:
-        return {}
-    raise ValueError(
-        f"`--config` must name the JSON file with the sizes of the model: there is no {' or '.join(CONFIG_NAMES)} "
-        f"beside {arguments.source}, and the checkpoint holds no options."
-    )
-
-
-def _family_options(arguments: argparse.Namespace) -> dict[str, bool]:
-    """Options of the conversion itself, of the family that has them."""
-    options = {}
-    if arguments.reference_parity:
-        options["reference_parity"] = True
-    if arguments.no_fold_layer_norm:
-        options["fold_layer_norm"] = False
-    if options and arguments.family != "kbert":
-        raise ValueError(
-            f"`--reference-parity` and `--no-fold-layer-norm` are options of kbert, got {arguments.family}."
-        )
-    return options
-
-
-def _vocab_file(arguments: argparse.Namespace, names: tuple[str, ...] = ("vocab.txt",)) -> Path | None:
-    if arguments.vocab is not None and not arguments.vocab.exists():
-        raise FileNotFoundError(f"`--vocab` must be a vocab.txt, got {arguments.vocab}, which does not exist.")
-    from ..conversion.files import beside
-
-    return arguments.vocab or beside(arguments.source, names)
-
-
-def _read_vocab(path: Path) -> dict[str, int]:
-    """Pieces and their ids, one a line."""
-    from ..models.canonical.texts_canonical import text_lines
-
-    vocab: dict[str, int] = {}
-    for number, piece in enumerate(text_lines(path)):
-        if piece in vocab:
-            raise ValueError(f"{path}, line {number + 1}: {piece!r} is there twice, first in line {vocab[piece] + 1}.")
-        vocab[piece] = number
-    absent = [token for token in SPECIAL_TOKENS if token not in vocab]
-    if absent:
-        raise ValueError(f"{path} must be a WordPiece vocabulary, one piece a line; it lacks {', '.join(absent)}.")
-    return vocab
-
-
-def _read_tokenizer(path: Path) -> dict[str, int]:
-    """Pieces and their ids in a `tokenizer.json`, which is all that transformers 5 saves of a BERT's tokenizer."""
-    from ..files import read_json
-
-    content = read_json(path, strict=True)
-    model = content.get("model")
-    model = model if isinstance(model, dict) else {}
-    kind = model.get("type")
-    if kind != "WordPiece":
-        raise ValueError(
-            f"{path} must hold a WordPiece tokenizer, as BERT's; its model is {kind!r}. Name the right "
-            "vocabulary by `--vocab`, or move this file away to convert without a tokenizer."
-        )
-    pieces, added = model.get("vocab"), content.get("added_tokens") or []
-    if not isinstance(pieces, dict) or not isinstance(added, list) or not all(isinstance(a, dict) for a in added):
-        raise ValueError(f"{path} must have a `vocab` of pieces and their ids, and a list of `added_tokens`.")
-    vocab = {**pieces, **{str(token.get("content")): token.get("id") for token in added}}
-    numbered = all(type(number) is int and number >= 0 for number in vocab.values())
-    if not numbered or len({*vocab.values()}) < len(vocab):
-        raise ValueError(f"{path} must number its pieces, each once.")
-    absent = [token for token in SPECIAL_TOKENS if token not in vocab]
-    if absent:
-        raise ValueError(f"{path} must be a BERT's tokenizer; it lacks {', '.join(absent)}.")
-    return vocab
-
-
-def _lowercases(path: Path) -> bool:
-    """Whether a `tokenizer.json` lower-cases texts."""
-    from ..files import read_json
-
-    normalizer = read_json(path).get("normalizer")
-    steps = normalizer.get("normalizers") or [normalizer] if isinstance(normalizer, dict) else normalizer or []
-    if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
-        raise ValueError(f"{path} must have a `normalizer` with a list of steps, or none.")
-    return any(step.get("lowercase") or step.get("type") == "Lowercase" for step in steps)
-
-
-def _looks_cased(vocab: dict[str, int]) -> bool:
-    # Tags say nothing: Google's lower-case Chinese vocabulary has <S> and <T>.
-    return any(piece != piece.lower() for piece in vocab if (piece[:1], piece[-1:]) not in (("[", "]"), ("<", ">")))
-
-
-def _write(
-    folder: Path,
-    conversion: Any,
-    module: Any,
-    write_tokenizer: Callable[[Path], None],
-    arguments: argparse.Namespace,
-) -> None:
+def _write_model(folder: Path, conversion: "Conversion") -> None:
     from huggingface_hub import save_torch_state_dict
 
-    from ..conversion.layout import unshared
+    from ..conversion.tensors import unshared
     from ..hub.export import finish_folder
-    from ..hub.model_card import write_model_card
 
     config = conversion.config
     config.architectures = [conversion.architecture]
     config.dtype = next(tensor.dtype for tensor in conversion.tensors.values() if tensor.is_floating_point())
-    write_tokenizer(folder)
     config.save_pretrained(folder)
     save_torch_state_dict(unshared(conversion.tensors), folder)
     finish_folder(folder)
+
+
+def _write_card(folder: Path, conversion: "Conversion", layout: "Layout", arguments: argparse.Namespace) -> None:
+    from ..hub.model_card import write_model_card
+
     tag = next((tag for head, tag in PIPELINE_TAGS.items() if conversion.architecture.endswith(head)), "fill-mask")
-    if conversion.architecture.endswith("ForConditionalGeneration") and not config.is_encoder_decoder:
+    if conversion.architecture.endswith("ForConditionalGeneration") and not conversion.config.is_encoder_decoder:
         tag = "text-generation"
     repo_id = arguments.repo_id or f"your-name/{arguments.target.resolve().name}"
     write_model_card(
@@ -438,10 +325,10 @@ def _write(
         baselines={},
         training={},
         data={"name": "see the original checkpoint", "license": "unknown"},
-        language=arguments.language or sorted(getattr(config, "lang2id", None) or ["en"]),
+        language=arguments.language or sorted(getattr(conversion.config, "lang2id", None) or ["en"]),
         license=arguments.license,
         repo_id=repo_id,
-        pipeline_tag=getattr(module, "PIPELINE_TAG", tag),
+        pipeline_tag=layout.pipeline_tag or tag,
         description=f"Converted from `{arguments.source.name}` by `hf-ptm-ext convert {arguments.family}`: the same "
         "weights under the names of transformers.",
         limitations=[
@@ -455,7 +342,9 @@ def _write(
     )
 
 
-def _report(checkpoint: Any, conversion: Any, tokenizer: list[str], target: Path, written: list[str]) -> None:
+def _report(
+    checkpoint: "Checkpoint", conversion: "Conversion", tokenizer: list[str], target: Path, written: list[str]
+) -> None:
     wrapper = f", under `{checkpoint.wrapper}`" if checkpoint.wrapper else ""
     weights = sum(tensor.numel() for tensor in conversion.tensors.values())
     lines = [
@@ -479,6 +368,43 @@ def _report(checkpoint: Any, conversion: Any, tokenizer: list[str], target: Path
         ("wrote", [f"{target}: {', '.join(written)}"]),
         ("next", [f"hf-ptm-ext verify {target}"]),
     ]
-    for word, entries in lines:
-        for entry in entries or ["nothing"]:
-            print(f"{word:<12} {entry}")
+    print_report([(word, entries or ["nothing"]) for word, entries in lines])
+
+
+# ---- ours to the original's ----
+
+
+def _to_original(checkpoint: "Checkpoint", layout: "Layout", arguments: argparse.Namespace) -> int:
+    from transformers import AutoConfig
+
+    import hf_ptm_ext  # noqa: F401 - registers the families
+
+    from ..conversion.files import beside
+    from ..conversion.options import made_config
+    from ..files import read_json
+    from ..hub.folders import written_whole
+
+    config_file = arguments.config or beside(arguments.source, CONFIG_NAMES)
+    if config_file is None:
+        raise ValueError(f"`source` must be a folder of ours with a config.json, got {arguments.source}.")
+    fields = read_json(config_file, strict=True)
+    if fields.get("model_type") != (layout.model_type or layout.family):
+        raise ValueError(
+            f"`source` must be a {arguments.family} checkpoint, got `model_type` {fields.get('model_type')!r}."
+        )
+    config: Any = made_config(lambda **options: AutoConfig.for_model(**options), fields, arguments.family)
+    tensors, options = layout.revert_checkpoint(checkpoint.tensors, config)
+    tensors |= layout.revert_more_files(config_file.parent, config)
+    vocabulary = _vocab_file(arguments, ("vocab.txt", TOKENIZER_FILE)) if layout.wordpieces else None
+    with written_whole(arguments.target, arguments.overwrite) as folder:
+        layout.write_original(folder, tensors, options, config_file.parent, vocabulary)
+        written = sorted(path.name for path in folder.iterdir())
+    print_report(
+        [
+            ("read", [", ".join(str(path) for path in checkpoint.files)]),
+            ("mapped", [f"{len(tensors)} tensors to the original's names, tied copies included"]),
+            ("made up", layout.made_up(config)),
+            ("wrote", [f"{arguments.target}: {', '.join(written)}"]),
+        ]
+    )
+    return 0

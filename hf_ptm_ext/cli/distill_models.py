@@ -17,26 +17,18 @@ from .loading import NoTrainedHead, in_order, load_model, own_classes, set_label
 
 logger = logging.getLogger(__name__)
 
+COSTS = ("parameters", "rows_per_second")
 TIMED_ROWS = 256
 TIMED_BATCH = 32
 
 
 class Pair:
-    """The teachers and what makes students of them.
-
-    Args:
-        task: its labels and its head.
-        args: which teachers, what student.
-        needs_head: whether what is compared are the teachers' predictions.
-
-    Raises:
-        ValueError: a teacher has no trained head and needs one, or other classes.
-    """
+    """The teachers and what makes students of them."""
 
     def __init__(self, task: Any, args: StudentArguments, needs_head: bool = True):
         self.args, self.needs_head = args, needs_head
         self.headless: set[str] = set()
-        self.source = {"revision": args.teacher_revision, "trust_remote_code": args.trust_remote_code}
+        self.source = args.source
         # The first teacher's order of classes is the task's.
         self.task = with_order_of(task, AutoConfig.from_pretrained(args.teacher_name_or_path[0], **self.source))
 
@@ -48,9 +40,10 @@ class Pair:
     @cached_property
     def teachers(self) -> list[Any]:
         """The teachers, in evaluation mode, each with a trained head and the data's classes if it needs one."""
-        return [self._teacher(name) for name in self.args.teacher_name_or_path]
+        return [self.teacher(name) for name in self.args.teacher_name_or_path]
 
-    def _teacher(self, name: str) -> Any:
+    def teacher(self, name: str) -> Any:
+        """A teacher, in evaluation mode."""
         head = getattr(transformers, f"AutoModelFor{self.task.head}")
         options = {"argument": "teacher_name_or_path", "tokenizer": self.tokenizer, **self.source}
         try:
@@ -60,8 +53,9 @@ class Pair:
                 raise
             logger.warning("`teacher_name_or_path` = %s has no trained head, and none is read: no score of it.", name)
             self.headless.add(name)
-            classes = {"num_labels": len(self.task.labels)} if self.task.labels else {}
-            model = load_model(head, name, **options, **classes)
+            if self.task.labels:
+                options["num_labels"] = len(self.task.labels)
+            model = load_model(head, name, **options)
         if self.task.labels and name not in self.headless:
             self._check_labels(name, model.config)
         return model.eval()
@@ -76,11 +70,7 @@ class Pair:
             )
 
     def student(self, seed: int) -> Any:
-        """A student as it is before training, the same for the same seed.
-
-        Args:
-            seed: of the weights that are new.
-        """
+        """A student as it is before training, the same for the same seed."""
         args, teacher = self.args, self.teachers[0]
         set_seed(seed)
         if args.student_name_or_path is not None:
@@ -116,12 +106,12 @@ class Pair:
             "lstm_size": args.student_hidden_size and args.student_hidden_size // 2,  # of each direction
             "classifier_size": args.student_intermediate_size,
         }
-        sizes = {name: size for name, size in given.items() if size is not None}
+        more: dict[str, Any] = {name: size for name, size in given.items() if size is not None}
+        more["num_labels"] = len(self.task.labels)
         config = DistilledBiLstmConfig(
             vocab_size=len(self.tokenizer),
             pad_token_id=self.tokenizer.pad_token_id,
-            num_labels=len(self.task.labels),
-            **sizes,
+            **more,
         )
         return DistilledBiLstmForSequenceClassification(config)
 
@@ -134,16 +124,7 @@ def _init(text: str) -> Any:
 
 @torch.no_grad()
 def costs(model: Any, rows: Sequence[dict[str, Any]], collator: Any) -> dict[str, float]:
-    """Size and speed of a model.
-
-    Args:
-        model: in any mode; left as it was.
-        rows: model inputs.
-        collator: makes batches.
-
-    Returns:
-        `parameters` and `rows_per_second` of its forward pass, where the model is.
-    """
+    """Size and speed of a model."""
     training, device = model.training, next(model.parameters()).device
     model.eval()
     taken = list(rows[:TIMED_ROWS])
@@ -158,12 +139,9 @@ def costs(model: Any, rows: Sequence[dict[str, Any]], collator: Any) -> dict[str
     seconds = time.perf_counter() - start
     model.train(training)
     parameters = float(sum(value.numel() for value in model.parameters()))
-    return {"parameters": parameters, "rows_per_second": len(taken) / seconds}
+    return dict(zip(COSTS, (parameters, len(taken) / seconds), strict=True))
 
 
 def _wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-__all__ = ["Pair", "costs"]

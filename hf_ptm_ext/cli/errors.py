@@ -10,6 +10,8 @@ from pathlib import Path, PurePath
 from types import FrameType
 from typing import Any
 
+from ..files import is_torch_write_error, system_error
+from ..hints import similar_path
 from ..redaction import redacted
 
 MOST_CHARACTERS = 1500
@@ -38,9 +40,6 @@ EXTRAS = {
     "PIL": "pillow",
     "google": "protobuf",
 }
-# How libraries tell of the system's errors that they do not raise as such: safetensors and tokenizers; torch.
-_SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
-_TORCH_WRITER = re.compile(r"PytorchStreamWriter failed|unexpected pos \d+ vs \d+|basic_ios::clear: iostream error")
 # Local variables that hold the file, folder or repository that a function is about, the most telling first.
 _SUBJECTS = (
     *("filename", "checkpoint_file", "shard_file", "safetensors_file", "resolved_config_file", "config_file"),
@@ -52,13 +51,9 @@ _NETWORK = ("httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3")
 
 
 def told(error: BaseException) -> str | None:
-    """The one line that tells an error.
+    """The one line that tells an error; `None` for what broke inside a training that had begun well.
 
-    Args:
-        error: what a command raised.
-
-    Returns:
-        The line, or `None` for what broke inside a training that had begun well: its traceback is needed.
+    There its traceback is needed.
     """
     if not isinstance(error, Exception) and type(error).__module__ != "pyo3_runtime":
         return None
@@ -69,15 +64,7 @@ def told(error: BaseException) -> str | None:
 
 
 def folded(message: str) -> str:
-    """A message on one line of sensible length, without secrets and control characters.
-
-    Args:
-        message: any text.
-
-    Example:
-        >>> folded("no\\n  such file: https://me:secret@host/x \\x1b[31m")
-        'no such file: https://***@host/x \\\\x1b[31m'
-    """
+    """A message on one line of sensible length, without secrets and control characters."""
     line = without_secrets(" ".join(message.split()))
     line = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in line)
     if len(line) <= MOST_CHARACTERS:
@@ -86,11 +73,7 @@ def folded(message: str) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """A text without the secrets of this process, the token of its command line among them.
-
-    Args:
-        text: any text.
-    """
+    """A text without the secrets of this process, the token of its command line among them."""
     words = [word.partition("=") for word in sys.argv]
     tokens = [
         value if equals else following
@@ -103,11 +86,8 @@ def without_secrets(text: str) -> str:
 def _storage(error: BaseException) -> str | None:
     """A full disk, a limit of files, a folder that cannot be written, whichever library met it."""
     for one in _chain(error):
-        number = one.errno if isinstance(one, OSError) else None
-        found = _SYSTEM_ERROR.search(str(one))
-        if number is None and found is not None:
-            number = int(found[1])
-        if number is None and isinstance(one, RuntimeError) and _TORCH_WRITER.search(str(one)):
+        number = system_error(one)
+        if is_torch_write_error(one):
             return (
                 f"{_file(one) or _file(error) or 'A file'} could not be written: {_first_line(one)}. Is the disk full?"
             )
@@ -140,7 +120,23 @@ def _known(error: BaseException) -> str | None:
             f"{_subject(error) or 'A file'} must be {error.encoding} text: {text}. Save it so, or name its encoding."
         )
     # What libraries say seldom names the file that they were reading.
-    return text if _is_ours(error) else _with_subject(error, text)
+    return text if _is_ours(error) else _with_subject(error, _of_checkpoint(error, text))
+
+
+def _of_checkpoint(error: BaseException, text: str) -> str:
+    """What upstream says of a checkpoint that is not there, or not of the wanted kind, with what helps."""
+    name = _subject(error)
+    kind = re.match(r"Unrecognized configuration class <class '.*\.(\w+)Config'> .*: (\w+)\.", text)
+    if kind is not None:
+        return f"{name} is a {kind[1]}, which has no {kind[2]}: name a model of another kind, or do another task."
+    if name is None or os.path.lexists(name) or not isinstance(error, OSError) or "huggingface.co" not in text:
+        return text
+    return f"{no_folder(name)} {text}"
+
+
+def no_folder(name: str) -> str:
+    """What is said of a model that is neither a folder nor within reach."""
+    return f"{name} is no folder here, and as a repository of the Hub it cannot be read.{similar_path(name)}"
 
 
 def _missing_package(error: BaseException) -> str | None:
@@ -278,6 +274,3 @@ def _place(error: BaseException) -> str:
             return ""
         return f" ({'/'.join(parts[start + (parts[start] == 'site-packages') :])}, line {line})"
     return ""
-
-
-__all__ = ["folded", "told", "without_secrets"]

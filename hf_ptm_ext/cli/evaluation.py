@@ -12,23 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from ..data.bad_rows import SKIP, BadRows
-from .seeded_runs import summary, write_lines
+from .console import phase
+from .results import summary, write_lines
+from .tasks.base import Rows, Task
 
 logger = logging.getLogger(__name__)
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 EVALUATION = "evaluation"
-DROPS = (TRAIN, EVALUATION)
 NAMED = 8  # classes that a message names
 
 
 def normalised(text: str) -> str:
-    """A text as rows are compared: Unicode's NFKC, without case, one blank for white space.
-
-    Example:
-        >>> normalised("Ｇood\\u3000 Book\\n")
-        'good book'
-    """
+    """A text as rows are compared: Unicode's NFKC, without case, one blank for white space."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
@@ -38,38 +34,46 @@ def overlaps(train: Iterable[str], others: Sequence[str]) -> list[bool]:
     return [normalised(text) in known for text in others]
 
 
-def warn_of_overlap(split: str, common: int, rows: int, advice: str = "") -> None:
-    """Say how many rows of a split stand in the training data."""
-    if common:
-        logger.warning(
-            "%d of %d %s rows are in the training data too, so their scores say little.%s", common, rows, split, advice
-        )
+def common_rows(
+    texts: dict[str, list[str]], split: str, drop: str | None, scored: bool = True
+) -> tuple[dict[str, Any], str | None, list[bool]]:
+    """Count the rows of a split that are in the training data too, and take those of one side out of `texts` if asked.
+
+    Returns what the results say of it, the split that loses rows, and which of its rows are lost.
+    """
+    there = overlaps(texts[TRAIN], texts[split])
+    if not any(there):
+        return {}, None, []
+    note: dict[str, Any] = {"rows": sum(there), "of": len(there)}
+    logger.warning(
+        "%d of %d %s rows are in the training data too, so their scores say little.%s",
+        sum(there),
+        len(there),
+        split,
+        " `--drop_overlap evaluation` (or train) leaves them out." if drop is None else "",
+    )
+    if drop is None or (drop == EVALUATION and not scored):  # all of what is only predicted is wanted
+        return note, None, []
+    losing, out = (split, there) if drop == EVALUATION else (TRAIN, overlaps(texts[split], texts[TRAIN]))
+    texts[losing] = [text for text, gone in zip(texts[losing], out, strict=True) if not gone]
+    logger.warning("%d %s rows are left out.", sum(out), losing)
+    if not texts[losing]:
+        raise ValueError(f"`drop_overlap` = {drop} leaves no {losing} row: all are in both.")
+    return note | {"left_out_of": losing, "left_out": sum(out)}, losing, out
 
 
 class Splits:
-    """The examples of a job and the rows that are made of them.
-
-    Args:
-        task: see `finetune_tasks`.
-        examples: split -> examples.
-        encode: from examples (and a variant) to rows.
-        options: `drop_overlap`, whether rows that are in the training data and in another split are left out of
-            "train" or of "evaluation" (`None`: of neither), and `on_bad_rows`.
-        bad: the context in which the splits were read, in their order.
-
-    Raises:
-        ValueError: a split cannot be scored; the message says why.
-    """
+    """The examples of a job and the rows that are made of them."""
 
     def __init__(
         self,
-        task: Any,
+        task: Task,
         examples: Mapping[str, Sequence[Any]],
-        encode: Callable[..., Any],
+        encode: Callable[..., Rows],
         options: Any,
         bad: BadRows,
     ):
-        self.task, self._encode = task, encode
+        self.task, self.options, self._encode = task, options, encode
         self._skips = options.on_bad_rows == SKIP
         self.notes: dict[str, Any] = bad.results()
         self.examples = {split: list(found) for split, found in examples.items()}
@@ -93,7 +97,7 @@ class Splits:
     def _has_labels(self, split: str) -> bool:
         found = self.examples[split]
         without = [number for number, one in enumerate(found) if self.task.classes_of(one) is None]
-        if getattr(self.task, "are_hidden", lambda _: False)(found):
+        if self.task.are_hidden(found):
             without = list(range(len(found)))
         if not without:
             return True
@@ -117,7 +121,7 @@ class Splits:
         return False
 
     def _count_unseen(self, split: str) -> None:
-        known, outside = set(self.task.labels), getattr(self.task, "outside", None)
+        known = set(self.task.labels)
         if not known:
             return
         each = [self.task.classes_of(one) for one in self.examples[split]]
@@ -127,7 +131,7 @@ class Splits:
         rows = sum(bool(set(names) - known) for names in each)
         names = ", ".join(f"{name} ({count})" for name, count in unseen.most_common(NAMED))
         names += ", ..." * (len(unseen) > NAMED)
-        if not any((set(names_of) & known) - {outside} for names_of in each):
+        if not any((set(names_of) & known) - {self.task.outside} for names_of in each):
             raise ValueError(
                 f"`{split}_file` or `{split}_split` has none of the training data's classes "
                 f"({', '.join(self.task.labels[:NAMED])}), but {names}. Check the column of labels, or give data of "
@@ -152,44 +156,29 @@ class Splits:
     def _count_overlap(self, drop: str | None) -> None:
         texts = {split: [self.task.text_of(one) for one in found] for split, found in self.examples.items()}
         for split in self.evaluated:
-            there = overlaps(texts[TRAIN], texts[split])
-            if not any(there):
-                continue
-            note = {"rows": sum(there), "of": len(there)}
-            self.notes.setdefault("in_training_data", {})[split] = note
-            advice = " `--drop_overlap evaluation` (or train) leaves them out." if drop is None else ""
-            warn_of_overlap(split, sum(there), len(there), advice)
-            if drop is None or (drop == EVALUATION and split not in self.scored):  # all of what is predicted is wanted
-                continue
-            left, out = (TRAIN, split)[drop == EVALUATION], there
-            if drop == TRAIN:
-                out = overlaps(texts[split], texts[TRAIN])
-                texts[TRAIN] = [text for text, gone in zip(texts[TRAIN], out, strict=True) if not gone]
-            self._leave_out(left, out)
-            note["left_out_of"], note["left_out"] = left, sum(out)
-            logger.warning("%d %s rows are left out.", sum(out), left)
-            if not self.examples[left]:
-                raise ValueError(f"`drop_overlap` = {drop} leaves no {left} row: all are in both.")
+            note, losing, out = common_rows(texts, split, drop, split in self.scored)
+            if note:
+                self.notes.setdefault("in_training_data", {})[split] = note
+            if losing is not None:
+                self._leave_out(losing, out)
 
     # ---- rows and Trainers ----
 
-    def rows(self, split: str, *variant: str) -> Any:
+    def rows(self, split: str, *variant: str) -> Rows:
         """The examples of a split as model inputs, made once."""
         if (split, *variant) not in self._rows:
-            self._rows[split, *variant] = self._encode(self.examples[split], *variant)
+            with phase(" ".join(("tokenizing", split, *(f"({name})" for name in variant if name)))):
+                self._rows[split, *variant] = self._encode(self.examples[split], *variant)
         return self._rows[split, *variant]
 
     def scores(self, output: Any, split: str, *variant: str) -> dict[str, float]:
         """Scores of what a Trainer has predicted."""
-        if hasattr(self.task, "scores_of_labels"):  # drawn by the collator
-            return self.task.scores_of_labels(output.predictions, output.label_ids)
-        return self._task_of(output, split, *variant).scores(
-            output.predictions, self.examples[split], self.rows(split, *variant)
-        )
+        task = self._task_of(output, split, *variant)
+        return task.scores_of(output, self.examples[split], self.rows(split, *variant))
 
     def _task_of(self, output: Any, split: str, *variant: str) -> Any:
         """The task as these predictions are judged; those of the validation data decide for the test data too."""
-        if split == VALIDATION and hasattr(self.task, "tuned"):
+        if split == VALIDATION:
             self._tuned = self.task.tuned(output.predictions, self.examples[split], self.rows(split, *variant))
         return self._tuned
 
@@ -201,13 +190,7 @@ class Splits:
         return ("loss", *found)
 
     def trainer_options(self, args: Any, tokenizer: Any, *variant: str) -> dict[str, Any]:
-        """What every Trainer of a job is given.
-
-        Args:
-            args: of the run.
-            tokenizer: pads.
-            variant: whose rows.
-        """
+        """What every Trainer of a job is given."""
         args.label_names = ["labels"]  # upstream takes the heads' own names, which differ
         validation = self.rows(VALIDATION, *variant).inputs if args.eval_strategy != "no" else None
         return {
@@ -221,16 +204,11 @@ class Splits:
         }
 
     def score(self, trainer: Any, split: str, folder: Path | None, *variant: str) -> dict[str, float]:
-        """Predict a split, and score it if it has labels.
-
-        Args:
-            trainer: trained.
-            split: of the data.
-            folder: where predictions are written, if at all.
-            variant: whose rows.
-        """
+        """Predict a split, and score it if it has labels."""
         trainer.compute_metrics = None  # that of the validation data
-        output = trainer.predict(self.rows(split, *variant).inputs)
+        rows = self.rows(split, *variant).inputs
+        with phase(f"predicting {split}"):
+            output = trainer.predict(rows)
         self.write(output, split, folder if trainer.is_world_process_zero() else None, *variant)
         return self.scores(output, split, *variant) if split in self.scored else {}
 
@@ -239,9 +217,8 @@ class Splits:
         if folder is None:
             return
         examples = self.examples[split]
-        records = self._task_of(output, split, *variant).records(
-            output.predictions, examples, self.rows(split, *variant)
-        )
+        task = self._task_of(output, split, *variant)
+        records = task.records(output.predictions, examples, self.rows(split, *variant))
         named = [getattr(one, "id", None) if getattr(one, "named", True) else None for one in examples]
         write_lines(
             folder / f"predictions_{split}.jsonl",
@@ -251,12 +228,12 @@ class Splits:
             ],
         )
 
-    def results(self, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def results(self, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """What `results.json` says: runs and how long they trained, classes, the simple guess, means, the data."""
-        kept = ("seed", "variant", *self.evaluated)
+        kept, left_out = ("seed", "variant", *self.evaluated), ("history", *self.evaluated)
         found: dict[str, Any] = {
             "runs": [{name: run[name] for name in kept} for run in runs],
-            "trained": [{name: value for name, value in run.items() if name not in self.evaluated} for run in runs],
+            "trained": [{name: value for name, value in run.items() if name not in left_out} for run in runs],
             "labels": list(self.task.labels),
             "split": self.reported,
         }
@@ -265,6 +242,3 @@ class Splits:
             found["majority"] = self.task.majority(self.examples[TRAIN], self.examples[self.reported])
             found["simple_baseline"] = self.task.simple
         return {**found, "summary": summary(runs, self.reported or self.evaluated[-1])}  # costs are there anyway
-
-
-__all__ = ["DROPS", "Splits", "normalised", "overlaps", "warn_of_overlap"]

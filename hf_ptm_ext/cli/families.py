@@ -1,65 +1,101 @@
-"""What jobs ask of a model family: its classes, and what its config takes from a tokenizer."""
+"""The models of the text jobs (pretrain, finetune-seq2seq): a checkpoint, or a new one that fits the tokenizer."""
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
+from transformers import AutoConfig
+
 from ..registration import FAMILIES
+from .loading import load_model
 from .recipes import parse_overrides
 
 # Architectures whose checkpoints the families on BERT's names read.
 READ_AS_BERT = ("bert",)
 
 
-def family_class(model: Any, auto_class: str) -> Any:
-    """The family's class for an auto class.
-
-    Args:
-        model: has the family's name.
-        auto_class: such as `"AutoModelForPreTraining"`, or `"AutoConfig"`.
-
-    Raises:
-        ValueError: there is no such family.
-    """
+def family_class(name: str | None, auto_class: str) -> Any:
+    """A family's class for an auto class."""
     for family in FAMILIES:
-        if family.model_type == model.family:
+        if family.model_type == name:
             kind = "configuration" if auto_class == "AutoConfig" else "modeling"
             return family.load(kind, family.config if auto_class == "AutoConfig" else family.models[auto_class])
     names = ", ".join(family.model_type for family in FAMILIES)
-    raise ValueError(f"`family` must be one of {names}, got {model.family!r}.")
+    raise ValueError(f"`family` must be one of {names}, got {name!r}.")
+
+
+def takes(model: Any, name: str) -> bool:
+    """Whether a model's forward has an argument of this name."""
+    return name in inspect.signature(model.forward).parameters
+
+
+def attention(model: Any) -> dict[str, str]:
+    """The attention implementation, if one is named."""
+    return {} if model.attn_implementation is None else {"attn_implementation": model.attn_implementation}
+
+
+def named_config(model: Any) -> Any:
+    """The configuration that `config_name` names."""
+    source = {"revision": model.model_revision, "trust_remote_code": model.trust_remote_code}
+    return AutoConfig.from_pretrained(model.config_name, **source)
+
+
+def load_checkpoint(
+    model: Any, cls: Any, tokenizer: Any, check: Callable[[Any], None] = lambda config: None, **fields: Any
+) -> Any:
+    """Load the named checkpoint under a class, of a family or of transformers; `check` looks at its config first."""
+    source = {"revision": model.model_revision}
+    config_class = getattr(cls, "config_class", None)
+    if config_class is None:  # an auto class
+        config_class, source["trust_remote_code"] = AutoConfig, model.trust_remote_code
+    config = config_class.from_pretrained(model.model_name_or_path, **source)
+    check(config)
+    return load_model(
+        cls,
+        model.model_name_or_path,
+        tokenizer=tokenizer,
+        tokenizer_option="tokenizer_name",
+        **source,
+        **{**attention(model), **fields, **checkpoint_overrides(model, config)},
+    )
 
 
 def checkpoint_overrides(model: Any, config: Any) -> dict[str, Any]:
-    """What a checkpoint's config is told to be instead; refuses options that make a new model.
-
-    Args:
-        model: arguments with `config_overrides`, `config_name` and `family`.
-        config: of the checkpoint.
-
-    Raises:
-        ValueError: an option that only a new model can follow, or a field that the config does not have.
-    """
+    """What a checkpoint's config is told to be instead; refuses options that make a new model."""
+    made_new = None
     if model.config_name is not None:
+        made_new = f"`config_name` = {model.config_name}", "names a trained one"
+    elif model.chosen_family is not None and config.model_type not in (model.chosen_family, *READ_AS_BERT):
+        made_new = f"`family` = {model.chosen_family}", f"is a trained {config.model_type}"
+    if made_new is not None:
         raise ValueError(
-            f"`config_name` = {model.config_name} makes a new model, and `model_name_or_path` = "
-            f"{model.model_name_or_path} names a trained one: leave one out."
-        )
-    if model.chosen_family is not None and config.model_type not in (model.chosen_family, *READ_AS_BERT):
-        raise ValueError(
-            f"`family` = {model.chosen_family} makes a new model, and `model_name_or_path` = "
-            f"{model.model_name_or_path} is a trained {config.model_type}: leave one out."
+            f"{made_new[0]} makes a new model, and `model_name_or_path` = {model.model_name_or_path} {made_new[1]}: "
+            "leave one out."
         )
     return parse_overrides(model.config_overrides, config.to_dict(), type(config).__name__)
 
 
+def architecture_config(model: Any, wanted: str) -> Any:
+    """The default configuration of the architecture that `family` names."""
+    try:
+        return AutoConfig.for_model(model.family)
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"`family` must be {wanted}, got {model.family!r}.") from error
+
+
+def new_config(model: Any, config: Any, tokenizer: Any, positions: int, **more: Any) -> Any:
+    """Configuration of a new model: a given one or the architecture's defaults, fitted and overridden."""
+    cls, known = type(config), config.to_dict()
+    # Of a new config only what is asked for: some defaults follow from others.
+    fields = {} if model.config_name is None else {name: known[name] for name in known if name != "model_type"}
+    fields |= fitted_fields(config, tokenizer)
+    if model.config_name is None and "max_position_embeddings" in known:
+        fields["max_position_embeddings"] = max(positions, 512)
+    return cls(**{**fields, **more, **parse_overrides(model.config_overrides, known, cls.__name__)})
+
+
 def fitted_fields(config: Any, tokenizer: Any) -> dict[str, Any]:
-    """Fields that a new model's config takes from the tokenizer: size of the vocabulary and special tokens.
-
-    Args:
-        config: the architecture's, as it is.
-        tokenizer: any tokenizer.
-
-    Returns:
-        Field name -> value.
-    """
+    """Fields that a new model's config takes from the tokenizer: size of the vocabulary and special tokens."""
     known = config.to_dict()
     pad = tokenizer.pad_token_id
     end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.sep_token_id

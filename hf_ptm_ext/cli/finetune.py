@@ -1,168 +1,142 @@
 """`hf-ptm-ext finetune`: fine-tune any encoder for classification, tagging or question answering, by seeds."""
 
 import logging
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..data.bad_rows import BadRows
-from ..hub.model_card import check_card_fields
-from ..trainers import ResumableTrainer
-from .checkpoint_names import check_names
-from .evaluation import Splits
-from .finetune_arguments import (
-    FinetuneArguments,
-    FinetuneModelArguments,
-    KnowledgeGraphArguments,
-    TaskDataArguments,
-    data_name,
-    parse,
-)
-from .finetune_models import WITH, Encoder, knowledge_found
-from .finetune_rows import Rows
-from .finetune_tasks import read_splits
-from .loading import check_positions
-from .runs import configure_logging, in_its_folder
-from .seeded_runs import (
-    SeededJob,
-    print_results,
-    push_results,
-    run_seeds,
-    write_results,
-)
-from .signature import digest_of, signature_of
+from ..models.configuration_kbert import POOLINGS
+from .arguments import CheckpointArguments, SeededArguments, TaskDataArguments, parse_seeded
+from .encoder import Encoder
+from .options import option
+from .ranges import Size
+from .seeded import TaskJob
 
 logger = logging.getLogger(__name__)
 
+WITH, WITHOUT, TEXT_ONLY = "with kg", "kg=None", "fine-tuned"
+
+
+@dataclass
+class KnowledgeGraphArguments:
+    """Knowledge that is put into the text (K-BERT)."""
+
+    kg: list[str] | None = option(
+        None,
+        "Triple files (.spo, .tsv, .csv, .jsonl, also .gz); the model, any BERT, then reads as a K-BERT. Default: the "
+        "text alone.",
+    )
+    kg_encoding: str = option("utf-8", "Encoding of the triple files.")
+    max_entities: Size = option(2, "Most objects that a word gets (K-BERT: 2).")
+    use_predicate: bool | None = option(
+        None, "Put predicates before objects (default, as K-BERT: in classification, not in tagging)."
+    )
+    pooling: str | None = option(
+        None, "What a K-BERT classifier pools (default: first, if the model says nothing).", choices=POOLINGS
+    )
+    baseline: bool = option(True, "With kg: also train the same model without knowledge, with each seed.")
+
+    def check(self, training: Any) -> None:
+        """Refuse values that contradict each other."""
+        for name in ("pooling", "use_predicate"):
+            if getattr(self, name) is not None and not self.kg:
+                raise ValueError(f"`{name}` needs `kg`, got none. Name the graphs, or leave `{name}` out.")
+
+
+@dataclass
+class FinetuneArguments(SeededArguments):
+    """Arguments of training, with K-BERT's values (5 epochs, batches of 32, learning rate 2e-5, 10 % warm-up)."""
+
+    num_train_epochs: float = option(5.0, "Passes over the data (K-BERT: 5).")
+
+
+GROUPS = (CheckpointArguments, TaskDataArguments, KnowledgeGraphArguments, FinetuneArguments)
+
+
+def parse(arguments: list[str]) -> tuple[Any, ...]:
+    """Read the options."""
+    return parse_seeded(arguments, GROUPS, "finetune")
+
 
 def run(arguments: list[str]) -> int:
-    """Run the job.
-
-    Args:
-        arguments: the command line after `finetune`.
-
-    Returns:
-        0.
-
-    Raises:
-        ValueError: arguments or data are wrong; the message says which and what to do.
-    """
-    finetune(*parse(arguments))
+    """Run the job."""
+    Finetune(*parse(arguments)).run()
     return 0
 
 
-@in_its_folder
-def finetune(
-    model_args: FinetuneModelArguments,
-    data_args: TaskDataArguments,
-    knowledge_args: KnowledgeGraphArguments,
-    training_args: FinetuneArguments,
-) -> dict[str, Any]:
-    """Train and measure by seeds; save the first seed's model, its predictions, its card and all results.
+class EncoderJob(TaskJob):
+    """A job that trains a checkpoint with the head of its task, and with knowledge in the text if it has some."""
 
-    Args:
-        model_args: which model, see `finetune_arguments` for all four.
-        data_args: the task and its data.
-        knowledge_args: knowledge that is put into the text.
-        training_args: how it is trained.
+    knowledge: Any = None
 
-    Returns:
-        `runs` (one entry a seed and variant, with `epochs` and `updates`), `summary` (variant -> metric -> mean and
-        standard deviation), `majority`, `labels`, `split` (whose scores are reported) and `data` (what was found in
-        it: classes that training lacks, rows of the training data); `knowledge`, how much of it was found in the text
-        of each split.
+    def load(self, task: Any) -> Any:
+        self.encoder = Encoder(task, self.model_args, self.knowledge)
+        return self.encoder.task
 
-    Raises:
-        ValueError: data, model and knowledge do not fit each other, or the output folder has files.
-    """
-    check_names(model_args)
-    check_positions(
-        model_args.model_name_or_path,
-        data_args,
-        revision=model_args.model_revision,
-        trust_remote_code=model_args.trust_remote_code,
-    )
-    with BadRows(data_args.on_bad_rows) as bad:
-        examples, task = read_splits(data_args)
-    check_card_fields(data_args.language, model_args.license or "unknown", pipeline_tag=task.pipeline_tag)
-    configure_logging(training_args)
-    encoder = Encoder(task, model_args, knowledge_args)
-    task = encoder.task
+    @property
+    def tokenizer(self) -> Any:
+        """The checkpoint's."""
+        return self.encoder.tokenizer
 
-    def encode(found: list[Any], variant: str) -> Rows:
-        options = encoder.tokenizer_options(variant)
-        return task.encode(found, encoder.tokenizer, data_args.max_seq_length, **options)
+    def model(self, variant: str, args: Any) -> Any:
+        """The checkpoint, with a head."""
+        return self.encoder.model()
 
-    splits = Splits(task, examples, encode, data_args, bad)
 
-    def build(variant: str, args: FinetuneArguments) -> tuple[ResumableTrainer, Any]:
-        trainer = ResumableTrainer(
-            model=encoder.model(),
-            compute_loss_func=partial(task.loss, label_smoothing=args.label_smoothing_factor),
-            **splits.trainer_options(args, encoder.tokenizer, variant),
-        )
-        return trainer, task.saved(encoder.tokenizer)
+class Finetune(EncoderJob):
+    """Fine-tuning, with a knowledge graph in the text and without it if there is one."""
 
-    def score(trainer: ResumableTrainer, variant: str, split: str) -> dict[str, float]:
-        kept = (variant, trainer.args.seed) == (encoder.variants[0], training_args.seeds[0])
-        return splits.score(trainer, split, Path(training_args.output_dir) if kept else None, variant)
+    own_rows = True
 
-    knowledge = {}
-    if WITH in encoder.variants:
-        knowledge = {split: knowledge_found(splits.rows(split, WITH).inputs) for split in splits.examples}
-        logger.info("knowledge found: %s", knowledge)
-        if not knowledge["train"]["branches_per_row"]:
+    def __init__(self, model_args: Any, data_args: Any, knowledge: KnowledgeGraphArguments, training_args: Any):
+        super().__init__(model_args, data_args, knowledge, training_args)
+        self.knowledge = knowledge
+        self.found: dict[str, dict[str, float]] = {}
+
+    def look(self) -> None:
+        """Count the knowledge that is in the text; the checkpoint's own graph counts too."""
+        self.variants = (TEXT_ONLY,)
+        if getattr(self.tokenizer, "kg", None) is None:
+            return
+        self.variants = (WITH, WITHOUT) if self.knowledge.baseline else (WITH,)
+        self.found = {split: knowledge_found(self.splits.rows(split, WITH).inputs) for split in self.splits.examples}
+        for split, found in self.found.items():
+            share, branches = 100 * found["rows_with_knowledge"], found["branches_per_row"]
+            logger.info("%.0f %% of the %s rows have knowledge, %.1f branches a row", share, split, branches)
+        if not self.found["train"]["branches_per_row"]:
             raise ValueError(
-                f"`kg` = {knowledge_args.kg} has no word of the training data, so it would teach nothing. Use a graph "
+                f"`kg` = {self.knowledge.kg} has no word of the training data, so it would teach nothing. Use a graph "
                 "of the same language and domain."
             )
-    options = signature_of(model_args, data_args, knowledge_args, data=digest_of(splits.examples))
-    job = SeededJob(encoder.variants, splits.evaluated, build, score, options, produced=splits.produced())
-    results = splits.results(run_seeds(job, training_args))
-    if knowledge:
-        results["knowledge"] = knowledge
-    finish(task, model_args, data_args, knowledge_args, training_args, splits, results)
-    if training_args.process_index == 0:
-        print_results(results, task.shown, Path(training_args.output_dir))
-    push_results(Path(training_args.output_dir), training_args)
-    return results
+
+    def encode(self, examples: Sequence[Any], variant: str = "") -> Any:
+        options = {"kg": None} if variant == WITHOUT else {}
+        return self.task.encode(examples, self.tokenizer, self.data_args.max_seq_length, **options)
+
+    def results(self, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """What `results.json` says; `knowledge`, how much of it was found in the text of each split."""
+        return super().results(runs) | ({"knowledge": self.found} if self.found else {})
+
+    def card(self, results: dict[str, Any]) -> dict[str, Any]:
+        given = super().card(results)
+        if self.knowledge.kg:
+            graphs = ", ".join(Path(file).name for file in self.knowledge.kg)
+            given["training"] = {"knowledge graphs": graphs, "max_entities": self.knowledge.max_entities}
+        if self.found:
+            given["data"] = {
+                "branches per row": {split: found["branches_per_row"] for split, found in self.found.items()}
+            }
+        return given
 
 
-def finish(
-    task: Any,
-    model_args: FinetuneModelArguments,
-    data_args: TaskDataArguments,
-    knowledge_args: KnowledgeGraphArguments,
-    training_args: FinetuneArguments,
-    splits: Splits,
-    results: dict[str, Any],
-) -> None:
-    """Write the results and the model card."""
-    graphs = [Path(file).name for file in knowledge_args.kg or ()]
-    branches = {split: found["branches_per_row"] for split, found in results.get("knowledge", {}).items()}
-    training: dict[str, Any] = {"max_seq_length": data_args.max_seq_length}
-    if graphs:
-        training |= {"knowledge graphs": ", ".join(graphs), "max_entities": knowledge_args.max_entities}
-    write_results(
-        Path(training_args.output_dir),
-        results,
-        task.shown,
-        training_args,
-        f"Fine-tuned for {task.kind}.",
-        training,
-        data={
-            "name": data_name(data_args),
-            "license": data_args.data_license or "unknown",
-            "examples": {split: len(ones) for split, ones in splits.examples.items()},
-            **({"branches per row": branches} if branches else {}),
-        },
-        scored_data=results["split"] and data_name(data_args, results["split"]),
-        language=data_args.language,
-        license=model_args.license or "unknown",
-        base_model=model_args.model_name_or_path,
-        pipeline_tag=task.pipeline_tag,
-        template=task.template,
-    )
-
-
-__all__ = ["finetune", "run"]
+def knowledge_found(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """How much knowledge is in tokenised rows: worth a look before a gain is expected."""
+    branches = [
+        {pair for pair in zip(row["word_index"], row["branch_id"], strict=True) if pair[1] > 0} for row in rows
+    ]
+    return {
+        "rows_with_knowledge": sum(map(bool, branches)) / len(rows),
+        "branches_per_row": sum(map(len, branches)) / len(rows),
+        "knowledge_tokens_per_row": sum(number > 0 for row in rows for number in row["branch_id"]) / len(rows),
+    }

@@ -1,23 +1,11 @@
-"""`hf-ptm-ext finetune-typing`: fine-tune an encoder for entity typing, with and without entities."""
+"""`hf-ptm-ext finetune-typing`: fine-tune an encoder for entity typing, with entities and without them, by seeds."""
 
-from .knowledge_arguments import parse
-from .knowledge_finetuning import finetune
+from .finetune_relations import GROUPS, MentionJob, parse
+
+__all__ = ["GROUPS", "run"]
 
 
 def run(arguments: list[str]) -> int:
-    """Run the job.
-
-    Args:
-        arguments: the command line after `finetune-typing`.
-
-    Returns:
-        0.
-
-    Raises:
-        ValueError: arguments or data are wrong; the message says which and what to do.
-    """
-    finetune("typing", *parse(arguments, "finetune-typing"))
+    """Run the job."""
+    MentionJob("typing", *parse(arguments, "finetune-typing")).run()
     return 0
-
-
-__all__ = ["run"]

@@ -14,7 +14,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from ..files import check_shard_index
-from ..models.canonical.loading_canonical import naming_damaged_weights
+from ..models.loading_core import naming_damaged_weights
 from ..weights import not_finite, not_real
 
 logger = logging.getLogger(__name__)
@@ -45,24 +45,6 @@ def load_model(
 
     What a task adds may be new: its head, and a pooler and a family's own parts as a whole. A trained head
     stays for the same classes, its rows in the order of `labels`, and is made anew for others.
-
-    Args:
-        cls: a model class or an auto class.
-        name: folder or Hub id.
-        argument: that named it, for messages.
-        new_head: whether the head may be new.
-        kind: what the head is for, in words.
-        labels: classes of the task, in order; none for a task without.
-        theirs: `own_classes` of the checkpoint.
-        tokenizer: what it is trained with; tokens that were added to it get embeddings.
-        tokenizer_option: that names another tokenizer, for messages.
-        options: of `from_pretrained`.
-
-    Returns:
-        The model.
-
-    Raises:
-        ValueError: weights are missing, of another shape, not finite or not readable; the message names them.
     """
     check_shard_index(name)
     with naming_damaged_weights(name):
@@ -115,7 +97,7 @@ def load_model(
     if labels and not head & (missing | set(mismatched)):
         settle_head(model, labels, theirs, where)
     elif head & set(mismatched):
-        _say_anew(where, f"of {mismatched[min(mismatched)][0][0]} outputs", labels)
+        _say_anew(where, f"of {mismatched[max(mismatched)][0][0]} outputs", labels)  # its last layer's
     # For cards: a measurement before training is of these.
     model.untrained_head = sorted(head & (missing | set(mismatched)))
     if tokenizer is not None:
@@ -124,17 +106,7 @@ def load_model(
 
 
 def fit_embeddings(model: Any, tokenizer: Any, where: str, option: str | None = None) -> None:
-    """Give added tokens embeddings of their own, aloud.
-
-    Args:
-        model: any.
-        tokenizer: its tokenizer, or a processor around it.
-        where: names the checkpoint in messages.
-        option: that names another tokenizer.
-
-    Raises:
-        ValueError: the vocabulary itself is larger, so it belongs to another model.
-    """
+    """Give added tokens embeddings of their own, aloud."""
     tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
     tokens, rows = len(tokenizer), model.get_input_embeddings().weight.shape[0]
     if tokenizer.vocab_size > rows:
@@ -148,17 +120,7 @@ def fit_embeddings(model: Any, tokenizer: Any, where: str, option: str | None = 
 
 
 def check_positions(name: str, *data: Any, argument: str = "model_name_or_path", **source: Any) -> None:
-    """Refuse rows that are longer than a checkpoint's table of positions, before any are read.
-
-    Args:
-        name: folder or Hub id.
-        data: argument dataclasses with `max_seq_length`; a longer default becomes what the model has.
-        argument: that named the checkpoint.
-        source: `revision` and `trust_remote_code`.
-
-    Raises:
-        ValueError: rows were asked for that are too long.
-    """
+    """Refuse rows that are longer than a checkpoint's table of positions, before any are read."""
     try:
         config = AutoConfig.from_pretrained(name, **source)
     except OSError:  # there is none, which loading says; mistakes in the data come first
@@ -221,18 +183,7 @@ def own_classes(config: Any) -> list[str] | None:
 
 
 def in_order(labels: Sequence[str], theirs: Sequence[str] | None) -> tuple[str, ...] | None:
-    """The labels in the order of a checkpoint that has the same ones, ignoring case; `None` if it has others.
-
-    Args:
-        labels: of the data.
-        theirs: `own_classes` of the checkpoint.
-
-    Example:
-        >>> in_order(["negative", "positive"], ["Positive", "Negative"])
-        ('positive', 'negative')
-        >>> in_order(["negative", "positive"], ["neutral", "positive"]) is None
-        True
-    """
+    """The labels in the order of a checkpoint that has the same ones, ignoring case; `None` if it has others."""
     if theirs is None or len(theirs) != len(labels):
         return None
     for spelt in (str, str.casefold):
@@ -243,25 +194,13 @@ def in_order(labels: Sequence[str], theirs: Sequence[str] | None) -> tuple[str, 
 
 
 def with_order_of(task: Any, config: Any) -> Any:
-    """A task whose labels stand as the checkpoint's classes do, if they are the same: a head keeps its meaning.
-
-    Args:
-        task: a dataclass with `labels`.
-        config: of the checkpoint.
-    """
+    """A task whose labels stand as the checkpoint's classes do, if they are the same: a head keeps its meaning."""
     order = in_order(task.labels, own_classes(config)) if task.labels else None
     return task if order in (None, task.labels) else replace(task, labels=order)
 
 
 def settle_head(model: Any, labels: Sequence[str], theirs: Sequence[str] | None, where: str) -> None:
-    """Keep a trained head for the same classes, its rows in their order; make it anew for others, aloud.
-
-    Args:
-        model: with a head as wide as there are labels.
-        labels: of the task.
-        theirs: `own_classes` of the checkpoint.
-        where: names the checkpoint in the message.
-    """
+    """Keep a trained head for the same classes, its rows in their order; make it anew for others, aloud."""
     order = in_order(labels, theirs)
     if order == tuple(labels) or (order is not None and _reorder(model, [order.index(label) for label in labels])):
         return
@@ -297,16 +236,8 @@ def _reorder(model: Any, order: Sequence[int]) -> bool:
 
 
 def set_labels(config: Any, labels: Sequence[str]) -> None:
-    """Give a config the names of the classes.
-
-    Args:
-        config: any config.
-        labels: in the order of the logits.
-    """
+    """Give a config the names of the classes."""
     config.num_labels = len(labels)
     config.id2label = dict(enumerate(labels))
     config.label2id = {label: number for number, label in enumerate(labels)}
     config.problem_type = "single_label_classification"
-
-
-__all__ = ["check_positions", "in_order", "load_model", "own_classes", "set_labels", "with_order_of"]

@@ -1,8 +1,8 @@
-"""From the data arguments to rows: documents, tokenizer, blocks, word units."""
+"""From the data arguments to rows: documents, tokenizer, blocks."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -12,30 +12,27 @@ import numpy as np
 
 from ..data import (
     FileDocuments,
-    PieceWordIds,
     PretrainingStream,
-    RowPacker,
     dataset_documents,
     dataset_source_target,
     embedded_corpus_path,
     encode_documents,
     held_out_split,
     is_held_out,
-    jieba_segmenter,
-    next_sentence_pairs,
-    pretraining_dataset,
     read_parallel,
-    special_tokens_of,
     train_wordpiece,
 )
-from ..data.filtered import FilteredDocuments
+from ..data.sources import FilteredDocuments
 from ..data.streaming import FilteredStream, MappedStream, WeightedStream
 from ..metrics import UnigramBaseline
-from .evaluation import overlaps, warn_of_overlap
-from .pretrain_arguments import DENOISING, DataArguments, ObjectiveArguments
+from .arguments import hub_data
+from .evaluation import TRAIN, VALIDATION, common_rows
+from .pretrain_arguments import DataArguments
 
 # Documents counted for the unigram baseline of a stream, whose whole text is never at hand.
 BASELINE_DOCUMENTS = 5000
+# Rows whose targets are counted for the baseline of a denoising objective.
+BASELINE_ROWS, BASELINE_BATCH = 2000, 50
 # Documents of a stream that are looked at for evaluation text.
 HELD_OUT_SCAN = 20000
 EMBEDDED_LICENSES = {"en": "apache-2.0", "zh": "cc-by-sa-4.0"}
@@ -43,36 +40,46 @@ EMBEDDED_LICENSES = {"en": "apache-2.0", "zh": "cc-by-sa-4.0"}
 
 @dataclass
 class Rows:
-    """Rows ready for the collator.
+    """Rows ready for the collator, and what is known of them."""
 
-    Args:
-        train: a `datasets.Dataset` or a resumable stream.
-        evaluation: a map-style dataset, or `None`.
-        baseline: token frequencies of the training text.
-        description: what the model card says about the data.
-    """
-
-    train: Any
-    evaluation: Any
-    baseline: UnigramBaseline
-    description: dict[str, Any]
+    train: Any  # a `datasets.Dataset` or a resumable stream
+    evaluation: Any  # a map-style dataset, or `None`
+    baseline: UnigramBaseline  # token frequencies of the training text
 
 
 @dataclass
-class WeightedCorpora:
-    """Training documents of several corpora, whose rows are mixed by their weights.
+class Documents:
+    """Documents of one corpus or more, whose rows are mixed by their shares; all of training one behind the other."""
 
-    Args:
-        parts: the documents of each, readable more than once.
-        weights: the share of each.
-    """
-
-    parts: list[Any]
+    parts: list[Any]  # the training documents of each, readable more than once
     weights: list[float]
+    evaluation: Any  # `None` if there are none
+    notes: dict[str, Any] = field(default_factory=dict)  # what is said of the data
+
+    @property
+    def shares(self) -> list[float]:
+        """The share of the rows that each corpus gives."""
+        return [weight / sum(self.weights) for weight in self.weights]
 
     def __iter__(self) -> Iterator[Any]:
-        """All documents, one corpus behind the other."""
         return chain.from_iterable(self.parts)
+
+    def leave_out_common(self, drop: str | None) -> None:
+        """Count evaluation documents that are in the training data too, and leave out what is asked for."""
+        self.parts, self.evaluation = [list(part) for part in self.parts], list(self.evaluation)
+        texts = {
+            TRAIN: ["\n".join(document) for document in self],
+            VALIDATION: ["\n".join(document) for document in self.evaluation],
+        }
+        note, losing, out = common_rows(texts, VALIDATION, drop)
+        if note:
+            self.notes["in_training_data"] = {VALIDATION: note}
+        # All corpora are asked one behind the other, as their texts stand.
+        gone = iter(out)
+        if losing == VALIDATION:
+            self.evaluation = [document for document in self.evaluation if not next(gone)]
+        elif losing == TRAIN:
+            self.parts = [[document for document in part if not next(gone)] for part in self.parts]
 
 
 def training_source(data: DataArguments) -> Any:
@@ -80,42 +87,38 @@ def training_source(data: DataArguments) -> Any:
     if data.source_column is not None:
         return parallel_documents(data, data.train_file, data.target_train_file, data.train_split)
     if data.dataset_name:
-        return dataset_documents(
-            data.dataset_name,
-            data.dataset_config_name,
-            split=data.train_split,
-            text_column=data.text_column,
-            streaming=data.streaming,
-        )
-    if data.train_file:
-        return file_source(data, data.train_file)
-    return FileDocuments(embedded_corpus_path(data.corpus or "en"))
+        return split_of_dataset(data, data.train_split, data.streaming)
+    return (
+        file_source(data, data.train_file) if data.train_file else FileDocuments(embedded_corpus_path(data.embedded))
+    )
 
 
 def validation_source(data: DataArguments) -> Any:
     """The named evaluation documents, or `None`."""
+    if not data.validation_file and not (data.dataset_name and data.validation_split):
+        return None
     if data.source_column is not None:
-        if not data.validation_file and not (data.dataset_name and data.validation_split):
-            return None
         return parallel_documents(data, data.validation_file, data.target_validation_file, data.validation_split)
     if data.validation_file:
         return file_source(data, data.validation_file)
-    if data.dataset_name and data.validation_split:
-        return dataset_documents(
-            data.dataset_name,
-            data.dataset_config_name,
-            split=data.validation_split,
-            text_column=data.text_column,
-            streaming=False,
-        )
-    return None
+    return split_of_dataset(data, str(data.validation_split), streaming=False)
 
 
-def parallel_documents(
-    data: DataArguments, files: list[str] | None, target_files: list[str] | None, split: str | None
-) -> list[list[str]]:
+def split_of_dataset(data: DataArguments, split: str, streaming: bool) -> Any:
+    """The documents of a dataset's split."""
+    options: dict[str, Any] = {"split": split, "text_column": data.text_column, "streaming": streaming}
+    return dataset_documents(str(data.dataset_name), data.dataset_config_name, **options)
+
+
+def file_source(data: DataArguments, files: list[str]) -> FileDocuments:
+    """Documents of files under the reading options."""
+    names = ("file_format", "encoding", "text_column", "document_separator")
+    return FileDocuments(files, **{name: getattr(data, name) for name in names})
+
+
+def parallel_documents(data: DataArguments, files: Any, target_files: list[str] | None, split: Any) -> list[list[str]]:
     """Sentence pairs of files or of a dataset's split."""
-    columns = {"source_column": data.source_column, "target_column": data.target_column}
+    columns: dict[str, Any] = {"source_column": data.source_column, "target_column": data.target_column}
     if data.dataset_name:
         examples = dataset_source_target(data.dataset_name, data.dataset_config_name, split=split, **columns)
         return [[example.source, example.targets[0]] for example in examples]
@@ -123,34 +126,36 @@ def parallel_documents(
     return [list(pair) for pair in pairs]
 
 
-def file_source(data: DataArguments, files: list[str]) -> FileDocuments:
-    """Documents of files under the reading options."""
-    return FileDocuments(
-        files,
-        file_format=data.file_format,
-        encoding=data.encoding,
-        text_column=data.text_column,
-        document_separator=data.document_separator,
-    )
-
-
-def split_documents(data: DataArguments) -> tuple[Any, Any]:
-    """Training and evaluation documents; evaluation is `None` if there is none."""
+def read_documents(data: DataArguments) -> Documents:
+    """Training documents of each corpus, and for evaluation the named ones, or some of each that are held out."""
+    files, targets = data.train_file or [], data.target_train_file or []
+    corpora = [data]
     if data.corpus_weights is not None:
-        return split_corpora(data)
-    source, validation = training_source(data), validation_source(data)
-    if validation is not None and not data.streaming:
-        source, validation = list(source), list(validation)
-        texts = [["\n".join(document) for document in documents] for documents in (source, validation)]
-        warn_of_overlap("validation", sum(overlaps(*texts)), len(validation))
-    if validation is not None or not data.validation_fraction:
-        return source, validation
-    held_out = partial(is_held_out, fraction=data.validation_fraction)
+        corpora = [
+            replace(data, train_file=[file], target_train_file=targets[number : number + 1] or None)
+            for number, file in enumerate(files)
+        ]
+    found = Documents([], data.corpus_weights or [1.0], validation_source(data))
+    if found.evaluation is not None or not data.validation_fraction:
+        found.parts = [training_source(one) for one in corpora]
+        if found.evaluation is not None and not data.streaming:
+            found.leave_out_common(data.drop_overlap)
+        return found
+    parts = [hold_out(one) for one in corpora]
+    found.parts = [part for part, _ in parts]
+    found.evaluation = [document for _, held_out in parts for document in held_out] or None
+    return found
+
+
+def hold_out(data: DataArguments) -> tuple[Any, Any]:
+    """Training documents, and those of them that are held out; equal ones are on one side."""
+    source = training_source(data)
     if data.streaming:
         # Each document decides for itself, so nothing has to be known of the others.
+        held_out = partial(is_held_out, fraction=data.validation_fraction)
         scanned = islice(training_source(data), HELD_OUT_SCAN)
         evaluation = list(islice((document for document in scanned if held_out(document)), data.max_eval_rows))
-        return FilteredDocuments(source, lambda document: not held_out(document)), evaluation or None
+        return FilteredDocuments(source, lambda document: not held_out(document)), evaluation
     documents = list(source)
     if len(documents) < 2:
         raise ValueError(
@@ -160,213 +165,92 @@ def split_documents(data: DataArguments) -> tuple[Any, Any]:
     return held_out_split(documents, data.validation_fraction)
 
 
-def split_corpora(data: DataArguments) -> tuple[WeightedCorpora, Any]:
-    """Each weighted corpus split as if it were alone; evaluation is of all, or of the named validation data."""
-    files = data.train_file or []
-    targets = data.target_train_file or [None] * len(files)
-    alone = [
-        replace(data, train_file=[file], target_train_file=target and [target], corpus_weights=None)
-        for file, target in zip(files, targets, strict=True)
-    ]
-    parts = [split_documents(one) for one in alone]
-    held_out = [part[1] for part in parts[: 1 if data.validation_file else None] if part[1] is not None]
-    corpora = WeightedCorpora([part[0] for part in parts], list(data.corpus_weights or ()))
-    return corpora, [document for documents in held_out for document in documents] or None
-
-
 def trained_tokenizer(data: DataArguments, documents: Any) -> Any:
     """A WordPiece tokenizer trained on the documents."""
     return train_wordpiece(documents, data.vocab_size, lowercase=data.lowercase, model_max_length=data.max_seq_length)
 
 
-def build_rows(
-    data: DataArguments,
-    objective: ObjectiveArguments,
-    documents: tuple[Any, Any],
-    tokenizer: Any,
-    seed: int,
-    rank: int,
-    world_size: int,
-    entities: Any = None,
-) -> Rows:
-    """Tokenise and pack.
-
-    Args:
-        data: data arguments.
-        objective: for the segmenter and the two-segment variant.
-        documents: training and evaluation documents.
-        tokenizer: any tokenizer with a mask token.
-        seed: of the stream's shuffling and of the sentence pairs.
-        rank: this process.
-        world_size: number of processes.
-        entities: table and dictionary of objective ernie_thu (default: none).
-    """
-    train_documents, eval_documents = documents
-    add_words = word_adder(objective, tokenizer)
-    weighted = train_documents if isinstance(train_documents, WeightedCorpora) else None
-    parts = weighted.parts if weighted is not None else [train_documents]
+def build_rows(objective: Any, documents: Documents, seed: int, rank: int = 0, world_size: int = 1) -> Rows:
+    """Tokenise and pack."""
+    data, tokenizer = objective.data_args, objective.tokenizer
+    counted: Iterable[Sequence[int]]
     if data.streaming:
-        streams = [
-            PretrainingStream(
-                part,
-                tokenizer,
-                max_seq_length=data.max_seq_length,
-                packed=data.pack_rows,
-                shuffle_buffer_size=data.shuffle_buffer_size,
-                seed=seed,
-                num_epochs=None,
-                rank=rank,
-                world_size=world_size,
-            )
-            for part in parts
-        ]
-        train: Any = streams[0] if weighted is None else WeightedStream(streams, weighted.weights, seed, rank)
-        counted: Iterable[Sequence[int]] = (
+        train = stream_of(objective, documents, seed, rank, world_size)
+        counted = (
             [token for sentence in document for token in sentence]
-            for part, share in zip(parts, shares(weighted), strict=True)
+            for part, share in zip(documents.parts, documents.shares, strict=True)
             for document in encode_documents(islice(part, math.ceil(share * BASELINE_DOCUMENTS)), tokenizer)
         )
-        train_rows = None
-        if objective.objective in DENOISING:
-            train = FilteredStream(train, partial(long_enough, shortest=shortest_row(tokenizer)))
-        if add_words is not None:
-            train = MappedStream(train, add_words)
     else:
-        mapped = [map_rows(data, objective, part, tokenizer, seed, add_words, entities) for part in parts]
-        train = mapped[0] if weighted is None else mixed_rows(data, mapped, shares(weighted), seed)
-        if data.max_train_rows is not None:
-            train = train.select(range(min(data.max_train_rows, len(train))))
-        parallel = objective.objective == "tlm"
-        counted = chain(train["source_ids"], train["target_ids"]) if parallel else train["input_ids"]
-        train_rows = len(train)
+        train = first_rows(mixed_rows(objective, documents, seed), data.max_train_rows)
+        counted = chain.from_iterable(train[column] for column in objective.columns)
     evaluation = None
-    if eval_documents is not None:
-        evaluation = map_rows(data, objective, eval_documents, tokenizer, seed + 1, add_words, entities)
-        if data.max_eval_rows is not None:
-            evaluation = evaluation.select(range(min(data.max_eval_rows, len(evaluation))))
-    excluded = {tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id, tokenizer.mask_token_id}
-    excluded |= {tokenizer.bos_token_id, tokenizer.eos_token_id}
-    baseline = UnigramBaseline.from_rows(counted, len(tokenizer), excluded - {None})
-    return Rows(train, evaluation, baseline, describe_data(data, train_rows, evaluation))
+    if documents.evaluation is not None:
+        evaluation = first_rows(objective.rows(documents.evaluation, seed + 1), data.max_eval_rows)
+    names = ("cls", "sep", "pad", "mask", "bos", "eos")
+    excluded = {getattr(tokenizer, f"{name}_token_id") for name in names} - {None}
+    return Rows(train, evaluation, UnigramBaseline.from_rows(counted, len(tokenizer), excluded))
 
 
-def shares(weighted: WeightedCorpora | None) -> list[float]:
-    """The share of the rows that each corpus gives."""
-    return [1.0] if weighted is None else [weight / sum(weighted.weights) for weight in weighted.weights]
+def first_rows(rows: Any, limit: int | None) -> Any:
+    """The first rows of a dataset, all without a limit."""
+    return rows if limit is None else rows.select(range(min(limit, len(rows))))
 
 
-def mixed_rows(data: DataArguments, parts: list[Any], probabilities: list[float], seed: int) -> Any:
-    """Rows drawn from all corpora by their shares until each row was there."""
+def stream_of(objective: Any, documents: Documents, seed: int, rank: int, world_size: int) -> Any:
+    """A resumable stream of blocks, mixed by weight if there are several documents."""
+    data = objective.data_args
+    options = {
+        **{name: getattr(data, name) for name in ("max_seq_length", "shuffle_buffer_size")},
+        **{"packed": data.pack_rows, "seed": seed, "num_epochs": None, "rank": rank, "world_size": world_size},
+    }
+    streams = [PretrainingStream(part, objective.tokenizer, **options) for part in documents.parts]
+    train: Any = streams[0] if len(streams) == 1 else WeightedStream(streams, documents.weights, seed, rank)
+    if objective.keep is not None:
+        train = FilteredStream(train, objective.keep)
+    return train if objective.add_words is None else MappedStream(train, objective.add_words)
+
+
+def mixed_rows(objective: Any, documents: Documents, seed: int) -> Any:
+    """Rows of all corpora; of several drawn by their shares until each row was there."""
+    parts = [objective.rows(part, seed) for part in documents.parts]
+    if len(parts) == 1:
+        return parts[0]
     from datasets import interleave_datasets
 
-    empty = [file for file, part in zip(data.train_file or (), parts, strict=True) if not len(part)]
+    empty = [file for file, part in zip(objective.data_args.train_file or (), parts, strict=True) if not len(part)]
     if empty:
         raise ValueError(f"`train_file` {empty[0]} gives no row to train on. Leave it and its weight out.")
-    return interleave_datasets(parts, probabilities=probabilities, seed=seed, stopping_strategy="all_exhausted")
+    return interleave_datasets(parts, probabilities=documents.shares, seed=seed, stopping_strategy="all_exhausted")
 
 
-def word_adder(objective: ObjectiveArguments, tokenizer: Any) -> PieceWordIds | None:
-    """What adds the segmenter's words to rows, or `None` when the tokenizer's words serve."""
-    if objective.segmenter is None:
-        return None
-    if objective.segmenter != "jieba":
-        raise ValueError(
-            f"`segmenter` must be jieba, got {objective.segmenter!r}. For other segmenters write a `word_ids` column "
-            "with `hf_ptm_ext.data.PieceWordIds` and train through the Python interface."
-        )
-    return PieceWordIds(tokenizer, jieba_segmenter())
+def target_baseline(collator: Any, rows: Any, vocab_size: int) -> UnigramBaseline:
+    """Frequencies of the training targets of a denoising objective, sentinels and special tokens included."""
+    counts = np.zeros(vocab_size, dtype=np.int64)
+    iterator, seen = iter(rows), 0
+    while seen < BASELINE_ROWS and (batch := list(islice(iterator, BASELINE_BATCH))):
+        labels = collator(batch, return_tensors="np")["labels"]
+        counts += np.bincount(labels[labels >= 0], minlength=vocab_size)
+        seen += len(batch)
+    return UnigramBaseline(counts)
 
 
-def map_rows(
-    data: DataArguments,
-    objective: ObjectiveArguments,
-    documents: Any,
-    tokenizer: Any,
-    seed: int,
-    add_words: PieceWordIds | None,
-    entities: Any = None,
-) -> Any:
-    """All rows of the documents, as a `datasets.Dataset`."""
-    if entities is not None:
-        from datasets import Dataset
-
-        from .pretrain_entities import entity_rows
-
-        return Dataset.from_list(entity_rows(documents, entities, data.max_seq_length, objective.min_entities, seed))
-    if objective.objective == "tlm":
-        return parallel_rows(data, documents, tokenizer)
-    if objective.next_sentence_prediction:
-        variant = "spanbert" if objective.objective == "span" else "bert"
-        rows = sentence_pair_rows(data, documents, tokenizer, seed, variant)
-    else:
-        rows = pretraining_dataset(
-            documents, tokenizer, max_seq_length=data.max_seq_length, packed=data.pack_rows, seed=seed
-        )
-    if objective.objective in DENOISING:
-        rows = rows.filter(partial(long_enough, shortest=shortest_row(tokenizer)))
-    return rows if add_words is None else rows.map(add_words)
-
-
-def shortest_row(tokenizer: Any) -> int:
-    """Tokens of the shortest row that can be corrupted: two of text, and special tokens."""
-    return special_tokens_of(tokenizer).single_count + 2
-
-
-def long_enough(row: dict[str, list[int]], shortest: int) -> bool:
-    """Whether a row has so many tokens."""
-    return len(row["input_ids"]) >= shortest
-
-
-def parallel_rows(data: DataArguments, documents: Any, tokenizer: Any) -> Any:
-    """Rows of `source_ids` and `target_ids`, each with its special tokens not longer than half of `max_seq_length`."""
-    from datasets import Dataset
-
-    specials = 2
-    limit = data.max_seq_length // 2 - specials
-    if limit < 1:
-        raise ValueError(
-            f"`max_seq_length` must have room for two sentences with {specials} special tokens each, got "
-            f"{data.max_seq_length}."
-        )
-    pairs = [pair for pair in encode_documents(documents, tokenizer) if len(pair) == 2]
-    return Dataset.from_list([{"source_ids": pair[0][:limit], "target_ids": pair[1][:limit]} for pair in pairs])
-
-
-def sentence_pair_rows(data: DataArguments, documents: Any, tokenizer: Any, seed: int, variant: str) -> Any:
-    """Rows of two segments with `next_sentence_label`, built as BERT does or as SpanBERT's two-segment baseline."""
-    from datasets import Dataset
-
-    specials = special_tokens_of(tokenizer)
-    pairs = next_sentence_pairs(
-        list(encode_documents(documents, tokenizer)),
-        data.max_seq_length - specials.pair_count,
-        np.random.default_rng(seed),
-        variant=variant,
-    )
-    features = [pair.features(specials) for pair in pairs]
-    if data.pack_rows:
-        packer = RowPacker(data.max_seq_length, tokenizer.pad_token_id)
-        features = [row for pair in features for row in packer.add(pair)] + packer.flush()
-    return Dataset.from_list(features)
-
-
-def describe_data(data: DataArguments, train_rows: int | None, evaluation: Any) -> dict[str, Any]:
+def describe_data(data: DataArguments, rows: Rows) -> dict[str, Any]:
     """What the model card says about the data."""
-    if data.dataset_name:
-        name, license_name = data.dataset_name, data.data_license
-    elif data.train_file:
+    name, license_name = data.dataset_name, data.data_license
+    if not name and data.train_file:
         names = [Path(file).name for file in data.train_file]
         if data.corpus_weights is not None:
             total = sum(data.corpus_weights)
             names = [f"{n} ({100 * w / total:.3g} %)" for n, w in zip(names, data.corpus_weights, strict=True)]
-        name, license_name = ", ".join(names), data.data_license
-    else:
-        name = f"the embedded {data.corpus} corpus of hf_ptm_ext"
-        license_name = EMBEDDED_LICENSES[data.corpus or "en"]
+        name = ", ".join(names)
+    elif not name:
+        name, license_name = f"the embedded {data.corpus} corpus of hf_ptm_ext", EMBEDDED_LICENSES[data.embedded]
     return {
         "name": name,
         "license": license_name or "not stated",
-        "train_rows": "a stream" if train_rows is None else train_rows,
-        "eval_rows": len(evaluation) if evaluation is not None else 0,
+        **hub_data(data),
+        "train_rows": "a stream" if data.streaming else len(rows.train),
+        "eval_rows": len(rows.evaluation) if rows.evaluation is not None else 0,
         "max_seq_length": data.max_seq_length,
     }

@@ -7,61 +7,54 @@ import re
 import stat
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from ..resources import resource
+from ..files import resource, write_whole
+from ..hints import did_you_mean
+from ..redaction import is_secret_name, redacted
 
 RECIPES = (".yaml", ".yml", ".json")
+# What a job was told, in its folder; without where that is, what may be lost there, and what leaves this machine.
+OWN_RECIPE = "recipe.yaml"
+NOT_REPEATED = ("output_dir", "overwrite", "resume_from_checkpoint", "accept_changes", "push_to_hub")
 MOST_BYTES = {"json": 1_000_000, "yaml": 250_000}  # a second to read
 MOST_VALUES = 100_000
 MOST_DEPTH = 50
 # References to references multiply: so many of them stand for at most about 100,000 values.
 MOST_REFERENCES = 32
+_COMMENTED = re.compile(r"^#.*\bhf[-_]ptm[-_]ext ([a-z0-9-]+) \w+\.ya?ml", re.MULTILINE)
 _FOLDER_NAME = re.compile(r"[^\W_][\w-]{0,99}")
 _RESERVED = re.compile(r"con|prn|aux|nul|(com|lpt)\d", re.IGNORECASE)
 
 
 def recipe_file(path: str) -> Path:
-    """Find a recipe.
-
-    Args:
-        path: a file; a name without a folder is also looked up among the recipes that come with the package.
-
-    Returns:
-        The file, which need not exist if a folder is named.
-
-    Raises:
-        FileNotFoundError: no such file and no such recipe.
-
-    Example:
-        >>> recipe_file("quickstart.yaml").name
-        'quickstart.yaml'
-    """
+    """Find a recipe."""
     file = Path(path)
     return file if file.exists() or file.name != path else resource("configs", path)
 
 
+def job_of(file: Path) -> str | None:
+    """The job that a comment of a recipe names: `# hf-ptm-ext JOB NAME.yaml ...`."""
+    found = _COMMENTED.search(file.read_text(encoding="utf-8", errors="replace"))
+    return found[1] if found else None
+
+
+def recipes_of(command: str) -> list[str]:
+    """Names of the recipes that come with the package for a job."""
+    return [name for name, job in sorted(jobs_of_recipes().items()) if job == command]
+
+
+def jobs_of_recipes() -> dict[str, str | None]:
+    """Recipe -> its job."""
+    return {path.name: job_of(path) for path in resource("configs", "quickstart.yaml").parent.glob("*.yaml")}
+
+
 def check_folder_name(what: str, name: Any) -> None:
-    """Refuse a name that cannot be the name of a folder everywhere.
-
-    Args:
-        what: has the name, for messages.
-        name: as a recipe or flag spells it.
-
-    Raises:
-        ValueError: it is not made of letters, digits, - and _, begins with one of these, is too long or reserved.
-
-    Example:
-        >>> check_folder_name("A stage", "domain-2")
-        >>> check_folder_name("A stage", "../other")
-        Traceback (most recent call last):
-        ...
-        ValueError: A stage must be named by letters, digits, - and _ (100 at most, the first no - or _), not as a \
-device of an operating system, got '../other'.
-    """
+    """Refuse a name that cannot be the name of a folder everywhere."""
     if not isinstance(name, str) or not _FOLDER_NAME.fullmatch(name) or _RESERVED.fullmatch(name):
         raise ValueError(
             f"{what} must be named by letters, digits, - and _ (100 at most, the first no - or _), not as a device of "
@@ -110,15 +103,7 @@ def form_of(file: Path) -> str:
 
 
 def small_text(file: Path) -> str:
-    """The text of a small file that a person wrote.
-
-    Args:
-        file: YAML or JSON, in UTF-8.
-
-    Raises:
-        ValueError: it is no such file.
-        FileNotFoundError: there is none.
-    """
+    """The text of a small file that a person wrote."""
     how = file.stat().st_mode
     if not stat.S_ISREG(how):
         raise ValueError(f"{file} must be a file, got {'a folder' if stat.S_ISDIR(how) else 'a pipe or device'}.")
@@ -139,24 +124,7 @@ def small_text(file: Path) -> str:
 
 
 def parse_text(text: str, form: str, where: Any) -> Any:
-    """The values that a YAML or JSON text spells.
-
-    Args:
-        text: the text.
-        form: "json" or "yaml".
-        where: the file or argument, for messages.
-
-    Raises:
-        ValueError: it is not valid, has a key twice, or stands for more values than a recipe can need.
-
-    Example:
-        >>> parse_text("seeds: [0, 1]", "yaml", "recipe.yaml")
-        {'seeds': [0, 1]}
-        >>> parse_text('{"seeds": 0, "seeds": 1}', "json", "recipe.json")
-        Traceback (most recent call last):
-        ...
-        ValueError: recipe.json is not valid JSON: the key 'seeds' is there twice.
-    """
+    """The values that a YAML or JSON text spells."""
     try:
         value = json.loads(text, object_pairs_hook=_unique) if form == "json" else _Loader(text).get_single_data()
     except (ValueError, yaml.YAMLError, RecursionError, OverflowError, LookupError, TypeError) as error:
@@ -174,15 +142,7 @@ def parse_text(text: str, form: str, where: Any) -> Any:
 
 
 def read_mapping(file: Path) -> dict[str, Any]:
-    """Read a mapping that a person wrote, in YAML or JSON.
-
-    Args:
-        file: `.json`, or YAML.
-
-    Raises:
-        ValueError: it is no such file or no mapping from texts.
-        FileNotFoundError: there is no such file.
-    """
+    """Read a mapping that a person wrote, in YAML or JSON."""
     value = parse_text(small_text(file), form_of(file), file)
     if not isinstance(value, dict):
         got = "nothing" if value is None else type(value).__name__
@@ -194,39 +154,54 @@ def read_mapping(file: Path) -> dict[str, Any]:
 
 
 def read_recipe(path: str, groups: Sequence[type], command: str) -> dict[str, Any]:
-    """Read a flat YAML or JSON recipe.
-
-    Args:
-        path: a file; a name without a folder is also looked up among the recipes that come with the package.
-        groups: the dataclasses whose fields may be named.
-        command: the sub-command, for the message.
-
-    Returns:
-        Field name -> value.
-
-    Raises:
-        ValueError: not a mapping, not parsable, or a key that is no argument.
-        FileNotFoundError: no such file and no such recipe.
-    """
+    """Read a flat YAML or JSON recipe."""
     file = recipe_file(path)
     recipe = read_mapping(file)
     known = {f.name for group in groups for f in fields(group) if f.init}
     unknown = sorted(set(recipe) - known)
     if unknown:
-        raise ValueError(f"{file} has unknown arguments: {', '.join(unknown)}. See `hf-ptm-ext {command} --help`.")
+        job = job_of(file)
+        if job not in (None, command):
+            raise ValueError(f"{file} is a recipe of `hf-ptm-ext {job}`, not of `{command}`.")
+        hint = did_you_mean(unknown[0], known)
+        raise ValueError(
+            f"{file} has unknown arguments: {', '.join(unknown)}.{hint} See `hf-ptm-ext {command} --help`."
+        )
     return recipe
 
 
+def repeatable(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as a recipe spells them, without secrets and without `NOT_REPEATED`."""
+    gone = {name for name in options if name in NOT_REPEATED or name.startswith("hub_")}
+    return _spelt({name: value for name, value in options.items() if name not in gone})
+
+
+def _spelt(value: Any) -> Any:
+    """A value, or those inside it; a text whose name is that of a secret is left out, a task of such a name is not."""
+    if isinstance(value, Mapping):
+        inner = {name: one for name, one in value.items() if not (is_secret_name(name) and isinstance(one, str))}
+        return {name: _spelt(one) for name, one in inner.items()}
+    if isinstance(value, list | tuple):
+        return [_spelt(one) for one in value]
+    return redacted(value.value if isinstance(value, Enum) else value)
+
+
+def write_recipe(folder: Path, args: Any) -> None:
+    """Write what a job was told, so that it can be run again; nothing if it was not started by a command."""
+    command, values = getattr(args, "told", (None, {}))
+    if command is None:
+        return
+    head = (
+        f"# hf-ptm-ext {command} {OWN_RECIPE}\n"
+        f"# What this run was told: `hf-ptm-ext {command} {OWN_RECIPE} --output_dir OTHER` runs it again.\n"
+        "# Paths are as they were given.\n"
+    )
+    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=118)
+    write_whole(folder / OWN_RECIPE, head + text)
+
+
 def as_flags(values: Mapping[str, Any]) -> list[str]:
-    """Spell values as command-line flags, which `OptionParser` reads.
-
-    Args:
-        values: option -> value.
-
-    Example:
-        >>> as_flags({"seeds": [0, 1], "encoding": "-x", "max_eval_rows": None, "leave_out": []})
-        ['--seeds', '0', '1', '--encoding=-x', '--max_eval_rows=null', '--leave_out=[]']
-    """
+    """Spell values as command-line flags, which `OptionParser` reads."""
     flags: list[str] = []
     for name, value in values.items():
         words = [_word(item) for item in value] if isinstance(value, list) else []
@@ -242,22 +217,7 @@ def _word(value: Any) -> str:
 
 
 def split_nested(arguments: Sequence[str], group: str) -> tuple[list[str], dict[str, dict[str, Any]]]:
-    """Take the flags out that name a field inside a mapping of mappings.
-
-    Args:
-        arguments: a command line.
-        group: name of the mapping.
-
-    Returns:
-        The other arguments; member -> field -> the word behind the flag, or all of them if there are several.
-
-    Raises:
-        ValueError: such a flag does not name a member and a field, or has no value.
-
-    Example:
-        >>> split_nested(["--seeds", "0", "--tasks.topic.train_file", "a", "b", "--tasks.tags.head=san"], "tasks")
-        (['--seeds', '0'], {'topic': {'train_file': ['a', 'b']}, 'tags': {'head': 'san'}})
-    """
+    """Take the flags out that name a field inside a mapping of mappings."""
     others: list[str] = []
     found: dict[str, dict[str, Any]] = {}
     values: list[str] | None = None  # of the flag that is being read
@@ -281,45 +241,24 @@ def split_nested(arguments: Sequence[str], group: str) -> tuple[list[str], dict[
 
 
 def mapping(name: str, value: Any) -> dict[str, Any]:
-    """A mapping, as it is or as JSON spells it; empty for `None`.
-
-    Args:
-        name: of the argument, for messages.
-        value: the mapping, or JSON.
-
-    Returns:
-        The mapping.
-
-    Raises:
-        ValueError: it is no mapping.
-    """
-    try:
-        found = parse_text(value, "json", "it") if isinstance(value, str) else value
-    except ValueError as error:
-        raise ValueError(f"`{name}` must be a mapping or JSON, got {value[:200]!r}: {error}") from error
+    """A mapping, as it is or as JSON or YAML spells it; empty for `None`."""
+    found = value
+    if isinstance(value, str):
+        try:
+            found = parse_text(value, "json", "it")
+        except ValueError as error:
+            try:
+                found = parse_text(value, "yaml", "it")
+            except ValueError:
+                message = f"`{name}` must be a mapping or JSON, got {value[:200]!r}: {error}"
+                raise ValueError(message) from error
     if found is not None and not isinstance(found, dict):
         raise ValueError(f"`{name}` must be a mapping, got {found!r}.")
     return found or {}
 
 
 def nested(name: str, value: Any, changes: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, dict[str, Any]]:
-    """A mapping of mappings, as it is or as JSON spells it, with changes.
-
-    Args:
-        name: of the argument, for messages.
-        value: the mapping, or JSON.
-        changes: what `split_nested` found.
-
-    Returns:
-        The mapping, of at least one member.
-
-    Raises:
-        ValueError: it is no mapping of mappings.
-
-    Example:
-        >>> nested("tasks", '{"topic": {"task": "classification"}}', {"topic": {"head": "san"}})
-        {'topic': {'task': 'classification', 'head': 'san'}}
-    """
+    """A mapping of mappings, as it is or as a text spells it, with changes."""
     found = mapping(name, value)
     if not all(isinstance(one, dict) for one in found.values()):
         raise ValueError(f"`{name}` must be a mapping from names to mappings of arguments, got {found!r}.")
@@ -327,7 +266,8 @@ def nested(name: str, value: Any, changes: Mapping[str, Mapping[str, Any]] | Non
         check_folder_name(f"A {name.removesuffix('s')}", one)
     merged = {one: {**found.get(one, {}), **(changes or {}).get(one, {})} for one in (*found, *(changes or {}))}
     if not merged:
-        raise ValueError(f"`{name}` must have at least one member, got none: name them in a recipe.")
+        one = name.removesuffix("s")
+        raise ValueError(f"`{name}` must name at least one {one} and its options, got none: name them in a recipe.")
     return merged
 
 
@@ -353,23 +293,7 @@ def split_overrides(arguments: list[str]) -> list[str]:
 
 
 def parse_overrides(overrides: str | None, known: Collection[str], config_class: str) -> dict[str, Any]:
-    """Read fields of a config as the command line gives them.
-
-    Args:
-        overrides: `name=value,name=value`, or `None`.
-        known: names that the config has.
-        config_class: its name, for the message.
-
-    Returns:
-        Field name -> value.
-
-    Raises:
-        ValueError: a name that the config does not have.
-
-    Example:
-        >>> parse_overrides("hidden_size=32, hidden_act=relu", {"hidden_size", "hidden_act"}, "UniLMConfig")
-        {'hidden_size': 32, 'hidden_act': 'relu'}
-    """
+    """Read fields of a config as the command line gives them."""
     values: dict[str, Any] = {}
     for pair in (overrides or "").split(","):
         if not pair.strip():
@@ -386,15 +310,7 @@ def parse_overrides(overrides: str | None, known: Collection[str], config_class:
 
 
 def parse_value(text: str) -> Any:
-    """Read a config value as YAML does, and 1e-5 as the number it is; the config checks the type.
-
-    Args:
-        text: what stands behind the "=".
-
-    Example:
-        >>> [parse_value(text) for text in ("128", "0.1", "1e-5", "true", "gelu")]
-        [128, 0.1, 1e-05, True, 'gelu']
-    """
+    """Read a config value as YAML does, and 1e-5 as the number it is; the config checks the type."""
     value = parse_text(text, "yaml", "A value of `config_overrides`")
     if isinstance(value, str):
         try:

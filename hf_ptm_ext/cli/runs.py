@@ -7,24 +7,25 @@ import errno
 import json
 import logging
 import os
+import re
 import shutil
 import socket
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers.utils import CONFIG_NAME
-from transformers.utils import logging as transformers_logging
 
 from ..files import read_json
-from ..redaction import redact_log_records, redacted
+from ..files import write_whole as write_whole
+from ..redaction import redacted
 from ..trainers import checkpoints, last_complete_checkpoint
 from ..trainers.manifest import JOB_FILE, MANIFEST, TRAINER_STATE
 from ..trainers.pushes import PUSHED_FROM
-from .signature import refuse_changes
+from .console import console, is_first_process, log_to_console
+from .signature import changes, refuse_changes
 
 try:
     import fcntl
@@ -39,40 +40,16 @@ LEFTOVERS = (PARTIAL, LOCK, RUNS, BEFORE, PUSHED_FROM, "before_results.json", "r
 # What else a job makes before it has done any work; the rest is not its own.
 MADE = ("_stages", "checkpoint-", "predictions_", "stage-", "training_args.bin")
 # A folder with one of these holds work.
-WORK = ("trainer_state.json", CONFIG_NAME, "adapter_config.json", "results.json", "all_results.json", "finished.json")
+ALL_RESULTS = "all_results.json"
+WORK = ("trainer_state.json", CONFIG_NAME, "adapter_config.json", "results.json", ALL_RESULTS, "finished.json")
+RECORD = re.compile(r"seed\w+\.json")  # of a finished run, once it is whole
 AUTO = ("auto", "true")
-
-
-def is_first_process() -> bool:
-    """Whether this is the process that writes, before anything is known of the others."""
-    return int(os.environ.get("RANK", "0")) == 0
-
-
-def in_its_folder(job: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a job have its output folder for itself, and leave nothing there if it fails before it has done any work.
-
-    Args:
-        job: its last argument has `output_dir`.
-    """
-
-    @wraps(job)
-    def run(*groups: Any) -> Any:
-        with own_folder(Path(groups[-1].output_dir)):
-            return job(*groups)
-
-    return run
+ENDED = "ended"  # in the place of a checkpoint
 
 
 @contextmanager
 def own_folder(output: Path) -> Iterator[None]:
-    """A folder that no other job writes to.
-
-    Args:
-        output: the folder; it is made.
-
-    Raises:
-        ValueError: it is a file, or another job has it.
-    """
+    """A folder that no other job writes to."""
     if output.exists() and not output.is_dir():
         raise ValueError(f"`output_dir` must be a folder, got the file {output}.")
     if not is_first_process():
@@ -131,7 +108,7 @@ def _work(folder: Path) -> set[Path]:
         runs = Path(place).name == RUNS
         if Path(place).name.startswith("checkpoint-"):  # half-written without this
             names = [name for name in names if name == TRAINER_STATE]
-        found |= {Path(place) / name for name in names if name in WORK or (runs and name.startswith("seed"))}
+        found |= {Path(place) / name for name in names if name in WORK or (runs and RECORD.fullmatch(name))}
     return found
 
 
@@ -185,15 +162,7 @@ def _holder(text: str) -> str:
 
 
 def choose_checkpoint(training_args: Any) -> str | None:
-    """The checkpoint to resume from, if any; refuses to write over another run.
-
-    Args:
-        training_args: `resume_from_checkpoint` is a folder, or `auto` for the newest complete one; without any the
-            run starts, so that one command can be repeated until it is through.
-
-    Raises:
-        ValueError: the folder to resume from does not exist, or the output folder holds another run.
-    """
+    """The checkpoint to resume from, if any, or `ENDED`; refuses to write over another run."""
     wanted = training_args.resume_from_checkpoint
     output = Path(training_args.output_dir)
     if wanted is not None and str(wanted).lower() not in AUTO:
@@ -203,22 +172,16 @@ def choose_checkpoint(training_args: Any) -> str | None:
     newest = None if wanted is None else last_complete_checkpoint(output)
     if newest is not None:
         return str(newest)
+    if wanted is not None and (output / RUNS / JOB_FILE).is_file() and (output / ALL_RESULTS).is_file():
+        return ENDED
     refuse_others(output, training_args)
     return None
 
 
 def refuse_others(output: Path, training_args: Any) -> None:
-    """Refuse to start in a folder that holds something, unless it may be written over.
-
-    Args:
-        output: the folder.
-        training_args: `overwrite` is read.
-
-    Raises:
-        ValueError: it has files that are no leftovers.
-    """
+    """Refuse to start in a folder that holds something, unless it may be written over."""
     own = {path.name for path in checkpoints(output)} | set(LEFTOVERS)
-    others = [path for path in output.glob("*") if path.name not in own]
+    others = [path for path in output.glob("[!.]*") if path.name not in own]
     going_on = training_args.resume_from_checkpoint is not None
     work = _work(output)
     if going_on:  # what was killed while its first checkpoint was written begins again
@@ -231,71 +194,80 @@ def refuse_others(output: Path, training_args: Any) -> None:
 
 
 def begin_run(trainer: Any, checkpoint: str | None, signature: Mapping[str, Any]) -> None:
-    """Compare what decides the result with what began the run that goes on; checkpoints then tell it.
-
-    Args:
-        trainer: gets the signature.
-        checkpoint: what it goes on from; `None` if it begins.
-        signature: of this call.
-
-    Raises:
-        ValueError: something has changed.
-    """
+    """Compare what decides the result with what began the run that goes on; checkpoints then tell it."""
     trainer.job_signature = dict(signature)
     before = None if checkpoint is None else Path(checkpoint) / JOB_FILE
     if before is not None and before.is_file():
         refuse_changes(before.parent.parent, read_json(before), signature, trainer.args.accept_changes)
     if trainer.args.overwrite and checkpoint is None:
+        remove_checkpoints(trainer)  # another run's, the newest of which a later resume would take
+        runs = Path(trainer.args.output_dir) / RUNS
+        if trainer.is_world_process_zero() and runs.is_dir():
+            runs.rename(runs.with_name(BEFORE))  # comes back if this start fails
+
+
+def end_run(trainer: Any) -> None:
+    """Note that a run is through, and remove its checkpoints unless some are to be kept."""
+    if trainer.is_world_process_zero():
+        write_json(Path(trainer.args.output_dir) / RUNS / JOB_FILE, trainer.job_signature)
+    if not trainer.args.keeps_checkpoints:
         remove_checkpoints(trainer)
 
 
-def remove_checkpoints(trainer: Any) -> None:
-    """Remove another run's checkpoints, the newest of which a later resume would take.
+def ended_run(training_args: Any, signature: Mapping[str, Any]) -> dict[str, Any]:
+    """The results of a run that is through; refused if another one was asked for."""
+    output = Path(training_args.output_dir)
+    before = read_json(output / RUNS / JOB_FILE)
+    if changed := changes(before, {name: value for name, value in signature.items() if name in before}):
+        raise ValueError(
+            f"The run in `output_dir` = {output} is through and its checkpoints are removed, so it cannot go on as "
+            f"another one: {changed}. Start from it with `model_name_or_path`, pass --overwrite true to train anew, "
+            "or name another folder; `save_total_limit` keeps checkpoints."
+        )
+    logger.info("The run in %s is through: nothing is trained.", output)
+    return read_json(output / ALL_RESULTS)
 
-    Args:
-        trainer: its first process removes, the others wait.
-    """
+
+def remove_checkpoints(trainer: Any) -> None:
+    """Remove the checkpoints of the output folder."""
     if trainer.is_world_process_zero():
         for folder in checkpoints(trainer.args.output_dir):
             shutil.rmtree(folder)
     trainer.accelerator.wait_for_everyone()
 
 
-def configure_logging(training_args: Any) -> None:
-    """Log from the first process only, at the asked level."""
-    logging.basicConfig(format="%(message)s", stream=sys.stderr)
-    redact_log_records()
-    transformers_logging.set_verbosity(training_args.get_process_log_level())
+def configure_logging(args: Any) -> None:
+    """Let the first process alone speak, and draw bars if there is a terminal on which they may be."""
+    if args.disable_tqdm:
+        console.stop()
+    else:
+        console.start()
+    replica = "error" if args.log_level_replica == "warning" else args.log_level_replica  # upstream's default
+    log_to_console(args.log_level if is_first_process() else replica)
+    args.disable_tqdm = not console.live
+    if args.use_cpu or not torch.accelerator.is_available():
+        args.dataloader_pin_memory = False  # each loader would warn that it cannot
 
 
 # ---- files that appear whole ----
 
 
-def write_whole(file: Path, text: str) -> None:
-    """Write a file that appears whole.
-
-    Args:
-        file: its folder is made.
-        text: what it holds.
-    """
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_suffix(".partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(file)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-
-
 def write_json(file: Path, value: Any) -> None:
-    """Write JSON that appears whole, without secrets.
-
-    Args:
-        file: its folder is made.
-        value: anything that JSON knows.
-    """
+    """Write JSON that appears whole, without secrets."""
     write_whole(file, json.dumps(redacted(value), indent=1, ensure_ascii=False) + "\n")
+
+
+def save_trained(
+    output: Path, trainer: Any, *processors: Any, also: Callable[[Path], None] = lambda folder: None
+) -> None:
+    """Write a Trainer's plain model, what prepares its input and what else comes with it into the output folder."""
+    state_dict = trainer.accelerator.get_state_dict(trainer.model) if trainer.is_fsdp_enabled else None
+    if trainer.is_world_process_zero():
+        with written_aside(output) as partial:
+            trainer.saved_model.save_pretrained(partial, state_dict=state_dict)
+            for processor in processors:
+                processor.save_pretrained(partial)
+            also(partial)
 
 
 @contextmanager
@@ -303,9 +275,6 @@ def written_aside(output: Path) -> Iterator[Path]:
     """A temporary folder whose files move into `output` when everything in it was written.
 
     A model's config.json goes first and comes last: until all is in place, the folder does not pass for a model.
-
-    Args:
-        output: the folder that gets the files.
     """
     partial = output / PARTIAL
     if partial.exists():

@@ -4,18 +4,15 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from ..data import SourceTarget, dataset_source_target, read_source_target, train_wordpiece
 from ..data.bad_rows import SKIP, BadRows
+from .console import in_parts, phase
 from .seq2seq_arguments import Seq2SeqDataArguments
+from .text_job import check_known
 
 logger = logging.getLogger(__name__)
-
-BATCH = 1000
-# Shares of unknown tokens in the training text.
-UNKNOWN_WARNING, UNKNOWN_LIMIT = 0.05, 0.5
 
 
 @dataclass
@@ -31,48 +28,27 @@ class Split:
     examples: list[SourceTarget]
 
     @property
+    def scored(self) -> bool:
+        """Whether all targets are told."""
+        return all(example.targets for example in self.examples)
+
+    @property
     def references(self) -> list[list[str]]:
         """All right targets of each example."""
         return [list(example.targets) for example in self.examples]
 
 
 def read_split(data: Seq2SeqDataArguments, name: str, bad: BadRows) -> list[SourceTarget] | None:
-    """The examples of a split.
-
-    Args:
-        data: data arguments.
-        name: train, validation or test.
-        bad: the context of reading.
-
-    Returns:
-        The examples, or `None` if the arguments name no such split.
-
-    Raises:
-        ValueError: the split is empty, or see `read_source_target`.
-    """
+    """The examples of a split."""
     files, split = getattr(data, f"{name}_file"), getattr(data, f"{name}_split")
-    columns = (data.source_column, data.target_column)
+    columns: dict[str, Any] = {"source_pair_column": data.source_pair_column, "unlabelled": name == "test"}
+    columns |= {"source_column": data.source_column, "target_column": data.target_column}
     examples: Iterator[SourceTarget]
     if files:
-        examples = read_source_target(
-            files,
-            *columns,
-            source_pair_column=data.source_pair_column,
-            file_format=data.file_format,
-            encoding=data.encoding,
-            max_context_characters=data.max_context_characters,
-            unlabelled=name == "test",
-        )
+        more: dict[str, Any] = {"file_format": data.file_format, "encoding": data.encoding}
+        examples = read_source_target(files, max_context_characters=data.max_context_characters, **more, **columns)
     elif data.dataset_name and split:
-        examples = dataset_source_target(
-            data.dataset_name,
-            data.dataset_config_name,
-            split=split,
-            source_column=columns[0],
-            target_column=columns[1],
-            source_pair_column=data.source_pair_column,
-            unlabelled=name == "test",
-        )
+        examples = dataset_source_target(data.dataset_name, data.dataset_config_name, split=split, **columns)
     else:
         return None
     limit = {"train": data.max_train_rows, "validation": data.max_eval_rows, "test": data.max_test_rows}[name]
@@ -100,33 +76,19 @@ def trained_tokenizer(data: Seq2SeqDataArguments, examples: Sequence[SourceTarge
     """A WordPiece tokenizer trained on sources and targets."""
     texts = [[text for text in (one.source, one.source_pair, *one.targets) if text] for one in examples]
     length = data.max_source_length + data.max_target_length
-    return train_wordpiece(texts, data.vocab_size, lowercase=data.lowercase, model_max_length=length)
+    with phase("training a tokenizer"):
+        return train_wordpiece(texts, data.vocab_size, lowercase=data.lowercase, model_max_length=length)
 
 
 def tokenize(
     data: Seq2SeqDataArguments, examples: list[SourceTarget], tokenizer: Any, name: str, inputs: dict[str, int]
 ) -> Split:
-    """Token ids of sources and first targets, cut to the limits.
-
-    Args:
-        data: for the limits and the prefix.
-        examples: the texts.
-        tokenizer: any tokenizer.
-        name: of the split, for the log.
-        inputs: columns of the same number in every row.
-
-    Returns:
-        The split.
-
-    Raises:
-        ValueError: a second source text alone fills the limit, or the tokenizer knows less than half of the text.
-    """
+    """Token ids of sources and first targets, cut to the limits."""
     from datasets import Dataset
 
     sources: list[list[int]] = []
     targets: list[list[int]] = []
-    for start in range(0, len(examples), BATCH):
-        part = examples[start : start + BATCH]
+    for part in in_parts(examples, f"tokenizing {name}"):
         sources += encode_sources(data, part, tokenizer)
         targets += tokenizer(text_target=[next(iter(one.targets), "") for one in part], verbose=False)["input_ids"]
     for what, ids, limit in (
@@ -136,7 +98,9 @@ def tokenize(
         if cut := sum(len(row) > limit for row in ids):
             advice = f"raise `max_{what}_length` (now {limit}) if the model has the positions"
             logger.warning("%d of %d %ss of %s are cut: %s.", cut, len(ids), what, name, advice)
-    check_known(sources + targets, tokenizer)
+    if tokenizer.unk_token_id is not None:
+        rows = sources + targets
+        check_known(sum(row.count(tokenizer.unk_token_id) for row in rows) / sum(len(row) for row in rows))
     if has_pairs(examples):
         sources = encode_sources(data, examples, tokenizer, truncation="only_first")
     sources = [shortened(row, data.max_source_length, tokenizer) for row in sources]
@@ -168,16 +132,7 @@ def encode_sources(
 
 
 def shortened(ids: list[int], limit: int, tokenizer: Any) -> list[int]:
-    """Cut text at its end, and keep the special tokens that stand there.
-
-    Args:
-        ids: a text's tokens with its special ones.
-        limit: most tokens.
-        tokenizer: tells which are special.
-
-    Returns:
-        At most `limit` ids.
-    """
+    """Cut text at its end, and keep the special tokens that stand there."""
     if len(ids) <= limit:
         return ids
     special = set(tokenizer.all_special_ids)
@@ -185,27 +140,3 @@ def shortened(ids: list[int], limit: int, tokenizer: Any) -> list[int]:
     while tail < limit and ids[len(ids) - tail - 1] in special:
         tail += 1
     return ids[: limit - tail] + ids[len(ids) - tail :]
-
-
-def check_known(rows: list[list[int]], tokenizer: Any) -> None:
-    """Refuse text that the tokenizer does not know."""
-    unknown = tokenizer.unk_token_id
-    total = sum(len(row) for row in rows)
-    share = sum(row.count(unknown) for row in rows) / total if unknown is not None else 0.0
-    advice = "Name one that fits with `tokenizer_name`, or start from a config to train one."
-    if share > UNKNOWN_LIMIT:
-        raise ValueError(f"The tokenizer knows {100 * (1 - share):.0f} % of the text only. {advice}")
-    if share > UNKNOWN_WARNING:
-        logger.warning("%.0f %% of the tokens are unknown to the tokenizer. %s", 100 * share, advice)
-
-
-def describe_data(data: Seq2SeqDataArguments, splits: dict[str, Split]) -> dict[str, Any]:
-    """What the model card says about the data."""
-    files = [Path(file).name for file in data.train_file or ()]
-    return {
-        "name": data.dataset_name or ", ".join(files),
-        "license": data.data_license or "not stated",
-        **{f"{name}_rows": len(split.examples) for name, split in splits.items()},
-        "max_source_length": data.max_source_length,
-        "max_target_length": data.max_target_length,
-    }

@@ -1,12 +1,11 @@
-"""The model and the collators of sequence-to-sequence fine-tuning, chosen by the architecture."""
+"""The model, its languages and the collators of sequence-to-sequence fine-tuning, chosen by the architecture."""
 
 from typing import Any
 
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, DataCollatorForSeq2Seq, PreTrainedConfig
 
 from ..collators import DataCollatorForUniLMGeneration, DataCollatorForUniLMSeq2Seq
-from .families import checkpoint_overrides, family_class, fitted_fields
-from .loading import load_model
+from .families import architecture_config, attention, family_class, load_checkpoint, new_config
 from .recipes import parse_overrides
 from .seq2seq_arguments import (
     DecodingArguments,
@@ -14,60 +13,18 @@ from .seq2seq_arguments import (
     Seq2SeqModelArguments,
     Seq2SeqObjectiveArguments,
 )
-from .seq2seq_languages import language_inputs
 
 UNILM = "unilm"
 # Token types 4 and 5 tell source and target.
 UNILM_TYPES = 6
 
 
-def build_model(model: Seq2SeqModelArguments, data: Seq2SeqDataArguments, tokenizer: Any) -> Any:
-    """Load or make the model.
-
-    Args:
-        model: which model.
-        data: for the lengths.
-        tokenizer: decides the vocabulary and the special tokens.
-
-    Returns:
-        UniLM, or an encoder-decoder.
-
-    Raises:
-        ValueError: another architecture, or one that source, target or vocabulary do not fit into.
-    """
-    if model.model_name_or_path is not None:
-        built = trained_model(model, tokenizer)
-    else:
-        config = new_config(model, data, tokenizer)
-        built = AutoModelForSeq2SeqLM.from_config(config, **attention(model))
-    check_lengths(built.config, data)
-    return built
-
-
 def check_model(
     model: Seq2SeqModelArguments, data: Seq2SeqDataArguments, decoding: DecodingArguments
 ) -> dict[str, int]:
-    """Refuse what the model cannot do, before anything is read, where a config says what it is.
-
-    Args:
-        model: which model.
-        data: has lengths and languages.
-        decoding: has the search.
-
-    Returns:
-        What `language_inputs` says, nothing without a config.
-    """
-    name = model.model_name_or_path or model.config_name
-    source: dict[str, Any] = {"revision": model.model_revision}
-    cls: Any = AutoConfig
+    """Refuse what the model cannot do, before anything is read; what it is fed beside the text."""
     try:
-        if name is None:
-            config = family_config(model)
-        elif "model_type" not in PreTrainedConfig.get_config_dict(name, **source)[0]:  # the original's file
-            cls = family_class(Seq2SeqModelArguments(family=UNILM), "AutoModelForSeq2SeqLM").config_class
-            config = cls.from_pretrained(name, **source)
-        else:
-            config = cls.from_pretrained(name, **source, trust_remote_code=model.trust_remote_code)
+        config = config_of(model)
     except OSError:  # there is none, which loading says; mistakes in the data come first
         return {}
     overrides = parse_overrides(model.config_overrides, config.to_dict(), type(config).__name__)
@@ -78,108 +35,62 @@ def check_model(
             f"`search` = {decoding.search} is the beam search of that family, and this is a {config.model_type} "
             "model. Use stock, or the model's own."
         )
-    if name is not None and (config.is_encoder_decoder or config.model_type == UNILM):
+    if (model.model_name_or_path or model.config_name) and (config.is_encoder_decoder or config.model_type == UNILM):
         check_lengths(config, data)
     return language_inputs(config, data)
 
 
-def family_config(model: Seq2SeqModelArguments) -> Any:
-    """The default configuration of the architecture."""
-    try:
-        return AutoConfig.for_model(model.family)
-    except (KeyError, ValueError) as error:
+def config_of(model: Seq2SeqModelArguments) -> Any:
+    """The config of the checkpoint, of the new model that is named, or of the architecture."""
+    name = model.model_name_or_path or model.config_name
+    if name is None:
+        return architecture_config(model, "unilm or an encoder-decoder of transformers (bart, t5...)")
+    if "model_type" not in PreTrainedConfig.get_config_dict(name, revision=model.model_revision)[0]:
+        # The original's file.
+        cls = family_class(UNILM, "AutoModelForSeq2SeqLM").config_class
+        return cls.from_pretrained(name, revision=model.model_revision)
+    return AutoConfig.from_pretrained(name, revision=model.model_revision, trust_remote_code=model.trust_remote_code)
+
+
+def build_model(model: Seq2SeqModelArguments, data: Seq2SeqDataArguments, tokenizer: Any) -> Any:
+    """Load or make the model."""
+    config, name = config_of(model), model.model_name_or_path
+    if name is not None and config.model_type == "bert":
         raise ValueError(
-            f"`family` must be unilm or an encoder-decoder of transformers (bart, t5...), got {model.family!r}."
-        ) from error
-
-
-def check_architecture(config: Any) -> None:
-    """Refuse what is neither UniLM nor an encoder-decoder."""
+            f"`model_name_or_path` = {name} is a BERT, which has 2 token types and no attention modes: convert it "
+            f"with `hf-ptm-ext convert unilm {name} FOLDER`."
+        )
     if not config.is_encoder_decoder and config.model_type != UNILM:
         raise ValueError(
             f"`model_type` = {config.model_type} is neither UniLM nor an encoder-decoder, which is what this job "
             "fine-tunes."
         )
-
-
-def trained_model(model: Seq2SeqModelArguments, tokenizer: Any) -> Any:
-    """Load a checkpoint, that of a BERT converted to UniLM included."""
-    source = {"revision": model.model_revision}
-    values, _ = PreTrainedConfig.get_config_dict(model.model_name_or_path, **source)
-    # The original's config.json names no model type.
-    model_type = values.get("model_type", UNILM if model.family == UNILM else None)
-    if model_type == "bert":
+    if name is not None and config.model_type == UNILM and config.type_vocab_size < UNILM_TYPES:
         raise ValueError(
-            f"`model_name_or_path` = {model.model_name_or_path} is a BERT, which has 2 token types and no attention "
-            f"modes: convert it with `hf-ptm-ext convert unilm {model.model_name_or_path} FOLDER`."
+            f"`type_vocab_size` of {name} must be at least {UNILM_TYPES} for source and target, got "
+            f"{config.type_vocab_size}: extend it with `hf-ptm-ext convert unilm`."
         )
-    cls: Any = AutoModelForSeq2SeqLM
-    if model_type == UNILM:
-        cls = family_class(Seq2SeqModelArguments(family=UNILM), "AutoModelForSeq2SeqLM")
-        if values.get("type_vocab_size", UNILM_TYPES) < UNILM_TYPES:
-            raise ValueError(
-                f"`type_vocab_size` of {model.model_name_or_path} must be at least {UNILM_TYPES} for source and "
-                f"target, got {values['type_vocab_size']}: extend it with `hf-ptm-ext convert unilm`."
-            )
+    special = special_tokens(config.model_type, tokenizer)
+    if name is not None:
+        unilm = config.model_type == UNILM
+        cls = family_class(UNILM, "AutoModelForSeq2SeqLM") if unilm else AutoModelForSeq2SeqLM
+        built = load_checkpoint(model, cls, tokenizer, **special)
     else:
-        source["trust_remote_code"] = model.trust_remote_code
-    config_class = cls.config_class if model_type == UNILM else AutoConfig
-    config = config_class.from_pretrained(model.model_name_or_path, **source)
-    check_architecture(config)
-    return load_model(
-        cls,
-        model.model_name_or_path,
-        **source,
-        **attention(model),
-        tokenizer=tokenizer,
-        tokenizer_option="tokenizer_name",
-        **special_tokens(model_type or "", tokenizer),
-        **checkpoint_overrides(model, config),
-    )
+        fitted = new_config(model, config, tokenizer, data.max_source_length + data.max_target_length, **special)
+        built = AutoModelForSeq2SeqLM.from_config(fitted, **attention(model))
+    check_lengths(built.config, data)
+    return built
 
 
-def attention(model: Seq2SeqModelArguments) -> dict[str, str]:
-    """The attention implementation, if one is named."""
-    return {} if model.attn_implementation is None else {"attn_implementation": model.attn_implementation}
-
-
-def special_tokens(model_type: str, tokenizer: Any) -> dict[str, int]:
+def special_tokens(model_type: str, tokenizer: Any) -> dict[str, Any]:
     """What UniLM generates with: the tokenizer's [MASK] and [SEP]."""
     if model_type != UNILM or tokenizer.mask_token_id is None or tokenizer.sep_token_id is None:
         return {}
     return {"mask_token_id": tokenizer.mask_token_id, "eos_token_id": tokenizer.sep_token_id}
 
 
-def new_config(model: Seq2SeqModelArguments, data: Seq2SeqDataArguments, tokenizer: Any) -> Any:
-    """Configuration of a new model: a given one or the architecture's, overridden, fitted to the tokenizer."""
-    if model.config_name is not None:
-        config = AutoConfig.from_pretrained(
-            model.config_name, revision=model.model_revision, trust_remote_code=model.trust_remote_code
-        )
-    else:
-        config = family_config(model)
-    check_architecture(config)
-    cls, known = type(config), config.to_dict()
-    fitted = fitted_fields(config, tokenizer)
-    if model.config_name is None and "max_position_embeddings" in known:
-        needed = data.max_source_length + data.max_target_length
-        fitted["max_position_embeddings"] = max(needed, 512)
-    fitted |= special_tokens(config.model_type, tokenizer)
-    # Of a new config only what is asked for: some defaults follow from others.
-    given = {} if model.config_name is None else {name: known[name] for name in known if name != "model_type"}
-    return cls(**{**given, **fitted, **parse_overrides(model.config_overrides, known, cls.__name__)})
-
-
 def check_lengths(config: Any, data: Seq2SeqDataArguments) -> None:
-    """Refuse lengths that the position table does not have, before anything is trained.
-
-    Args:
-        config: the model's.
-        data: has the lengths.
-
-    Raises:
-        ValueError: too long, with the numbers.
-    """
+    """Refuse lengths that the position table does not have, before anything is trained."""
     positions = getattr(config, "max_position_embeddings", None)
     # MASS may have tables of two lengths.
     tables = {
@@ -198,6 +109,77 @@ def check_lengths(config: Any, data: Seq2SeqDataArguments) -> None:
             )
 
 
+# ---- languages: marked by tokenizers (mBART, M2M100, NLLB, PLBart), or fed to the model by number (MASS-NMT) ----
+
+
+def language_inputs(config: Any, data: Seq2SeqDataArguments) -> dict[str, int]:
+    """What a model with numbered languages is fed beside the text."""
+    number = getattr(config, "n_langs", 1)
+    if number == 1 or not config.is_encoder_decoder:
+        return {}
+    known = getattr(config, "lang2id", None) or {str(each): each for each in range(number)}
+    for name in ("source_lang", "target_lang"):
+        if getattr(data, name) not in known:
+            raise ValueError(
+                f"`{name}` must be a language of the model ({', '.join(known)}), got {getattr(data, name)}: name both "
+                "languages."
+            )
+    return {"langs": known[data.source_lang], "decoder_langs": known[data.target_lang]}
+
+
+def set_languages(tokenizer: Any, data: Seq2SeqDataArguments, inputs: dict[str, int]) -> None:
+    """Tell a multilingual tokenizer source and target language; with its default texts would be marked wrongly."""
+    named = {"source_lang": data.source_lang, "target_lang": data.target_lang}
+    if not hasattr(tokenizer, "src_lang"):
+        if not inputs and (given := [name for name, code in named.items() if code is not None]):
+            raise ValueError(
+                f"`{given[0]}` = {named[given[0]]} is for multilingual models, and {type(tokenizer).__name__} marks "
+                "no language. Leave it out."
+            )
+        return
+    for name, code in named.items():
+        if code is None or language_id(tokenizer, code) is None:
+            raise ValueError(
+                f"`{name}` must be a language that {type(tokenizer).__name__} marks, got {code}. Name both languages: "
+                f"{', '.join(languages(tokenizer)[:12])}, ..."
+            )
+    tokenizer.src_lang, tokenizer.tgt_lang = data.source_lang, data.target_lang
+    tokenizer.init_kwargs |= {"src_lang": data.source_lang, "tgt_lang": data.target_lang}  # what is saved
+
+
+def set_target_language(model: Any, tokenizer: Any, inputs: dict[str, int]) -> None:
+    """Let a model write the target language, in training, here and once it is saved."""
+    for name, number in zip(("source_lang", "target_lang"), inputs.values(), strict=False):
+        setattr(model.generation_config, name, (model.config.id2lang or {}).get(number, number))
+        model.generation_config._from_model_config = False  # of one that is, upstream loads its own fields alone
+    if not hasattr(tokenizer, "src_lang"):
+        return
+    target = language_id(tokenizer, tokenizer.tgt_lang)
+    if model.config.model_type == "mbart" and type(tokenizer).__name__.startswith("MBartTokenizer"):
+        # The mark is what its decoder is fed first; the others are fed the end token and write the mark.
+        model.config.decoder_start_token_id = model.generation_config.decoder_start_token_id = target
+        target = None
+    model.generation_config.forced_bos_token_id = target
+
+
+def languages(tokenizer: Any) -> list[str]:
+    """Codes that a tokenizer knows."""
+    known = getattr(tokenizer, "lang_code_to_id", None)
+    special = [token for token in tokenizer.all_special_tokens if len(token) > 3 and "_" in token.strip("_")]
+    return sorted(known or special)
+
+
+def language_id(tokenizer: Any, code: str) -> int | None:
+    """The token that marks a language, `None` where there is none of its own."""
+    if code not in languages(tokenizer):
+        return None
+    token = tokenizer.get_lang_token(code) if hasattr(tokenizer, "get_lang_token") else code
+    return tokenizer.convert_tokens_to_ids(token)
+
+
+# ---- collators ----
+
+
 class DecoderInputCollator(DataCollatorForSeq2Seq):
     """Upstream's, also for models that make the decoder's input in `forward` alone (M2M100, NLLB).
 
@@ -207,7 +189,8 @@ class DecoderInputCollator(DataCollatorForSeq2Seq):
     def __call__(self, features: Any, return_tensors: str | None = None) -> Any:
         batch = super().__call__(features, return_tensors)
         if "decoder_input_ids" not in batch:
-            config = self.model.config
+            model: Any = self.model
+            config = model.config
             fed = batch["labels"].roll(1, dims=1)
             fed[:, 0] = config.decoder_start_token_id
             batch["decoder_input_ids"] = fed.masked_fill(fed == -100, config.pad_token_id)
@@ -217,21 +200,7 @@ class DecoderInputCollator(DataCollatorForSeq2Seq):
 def build_collators(
     data: Seq2SeqDataArguments, objective: Seq2SeqObjectiveArguments, tokenizer: Any, model: Any, seed: int
 ) -> tuple[Any, Any]:
-    """The collators of training and of evaluation.
-
-    Args:
-        data: for the lengths.
-        objective: how UniLM masks targets.
-        tokenizer: any tokenizer.
-        model: decides the kind; encoder-decoders make their decoder's input from the labels.
-        seed: of the masks.
-
-    Returns:
-        Both collators.
-
-    Raises:
-        ValueError: the tokenizer lacks [MASK], [CLS] or [SEP], for UniLM.
-    """
+    """The collators of training and of evaluation."""
     if model.config.is_encoder_decoder:
         collator = DecoderInputCollator(tokenizer, model=model)
         return collator, collator

@@ -9,26 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from . import COMMANDS
+from .tables import HIDDEN, SEEN, new_figure
 
 FAMILIES = ("unilm",)
 MODES = {"bidirectional": 0, "left-to-right": 1, "right-to-left": 2, "seq2seq": 3}
 TOKENS = ("[CLS]", "s1", "s2", "s3", "[SEP]", "t1", "t2", "[SEP]")
 SOURCE_LENGTH = 5
-SEEN, HIDDEN = "■", "·"
 # argparse would put the subject last, where `--kg` takes it for one more file.
 USAGE = """hf-ptm-ext show masks unilm [--mode MODE] [--png PNG]
        hf-ptm-ext show knowledge [TEXT] --kg FILE [FILE ...] [--tokenizer TOKENIZER] [--png PNG] ..."""
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the options of this sub-command.
-
-    Args:
-        subparsers: what `add_subparsers` gave.
-
-    Returns:
-        Its parser.
-    """
+    """Add the options of this sub-command."""
     parser = subparsers.add_parser("show", help=COMMANDS["show"], description=COMMANDS["show"], usage=USAGE)
     parser.add_argument("what", choices=("masks", "knowledge"), help="what is shown")
     parser.add_argument("subject", nargs="?", help="masks: unilm; knowledge: a text, or none to count the graph")
@@ -40,8 +33,12 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument("--max_entities", type=int, help="knowledge: objects of a word (default: the tokenizer's, 2)")
     parser.add_argument(
         "--use_predicate",
-        action=argparse.BooleanOptionalAction,
+        action="store_const",
+        const=True,
         help="knowledge: write predicates before objects (default: the tokenizer's, no)",
+    )
+    parser.add_argument(
+        "--no_use_predicate", dest="use_predicate", action="store_const", const=False, help="knowledge: do not"
     )
     parser.add_argument(
         "--granularity",
@@ -55,18 +52,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what was asked for and, if asked, write the picture.
-
-    Args:
-        arguments: the parsed command line.
-
-    Returns:
-        0.
-
-    Raises:
-        ImportError: `--png` without matplotlib.
-        ValueError: there is nothing of this name to show.
-    """
+    """Print what was asked for and, if asked, write the picture."""
     if arguments.what == "knowledge":
         from .show_knowledge import run as show_knowledge
 
@@ -87,7 +73,7 @@ def mask_of(mode: str) -> list[list[bool]]:
     """The mask of the example sequence, query by key."""
     import torch
 
-    from ..models.unilm.modeling_unilm import unilm_attention_mask
+    from ..models.modes_unilm import unilm_attention_mask
 
     mask = unilm_attention_mask(
         torch.tensor([MODES[mode]]), torch.tensor([len(TOKENS)]), torch.tensor([SOURCE_LENGTH])
@@ -96,16 +82,7 @@ def mask_of(mode: str) -> list[list[bool]]:
 
 
 def drawing(mask: list[list[bool]]) -> str:
-    """The mask in characters.
-
-    Args:
-        mask: query by key.
-
-    Example:
-        >>> print(drawing([[True, False], [True, True]]))
-        [CLS]  ■ ·
-        s1     ■ ■
-    """
+    """The mask in characters."""
     width = max(len(token) for token in TOKENS)
     return "\n".join(
         f"{token:<{width}}  " + " ".join(SEEN if seen else HIDDEN for seen in row)
@@ -115,13 +92,7 @@ def drawing(mask: list[list[bool]]) -> str:
 
 def write_picture(masks: dict[str, list[list[bool]]], path: Path) -> None:
     """Draw the masks side by side."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("The picture needs matplotlib: pip install hf-ptm-ext[viz]") from error
-    figure = Figure(figsize=(3 * len(masks), 3.2), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure("The picture", 3 * len(masks), 3.2)
     panels = figure.subplots(1, len(masks), squeeze=False)[0]
     for axes, (name, mask) in zip(panels, masks.items(), strict=True):
         axes.imshow(mask, cmap="Blues", vmin=0, vmax=1.4)

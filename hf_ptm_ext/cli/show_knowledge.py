@@ -6,7 +6,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-SEEN, HIDDEN = "■", "·"
+from .tables import HIDDEN, SEEN, new_figure
+
 # The first of these that is installed draws Chinese, Japanese and Korean.
 FONTS = (
     "Noto Sans CJK SC",
@@ -22,22 +23,13 @@ FONTS = (
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the tree and the visible matrix, or the counts of the graph, and write the picture if asked to.
-
-    Args:
-        arguments: the parsed command line.
-
-    Returns:
-        0.
-
-    Raises:
-        ImportError: `--png` without matplotlib.
-        ValueError: there is no graph.
-    """
-    from ..models.kbert.knowledge_graph_kbert import KnowledgeGraph
+    """Print the tree and the visible matrix, or the counts of the graph, and write the picture if asked to."""
+    from ..models.knowledge_graph_kbert import KnowledgeGraph
 
     if not arguments.kg and not arguments.tokenizer:
-        raise ValueError("`--kg` must name at least one triple file, or `--tokenizer` a tokenizer with a graph.")
+        raise ValueError(
+            f"`--kg` must name at least one triple file, got {arguments.kg}, or `--tokenizer` one with a graph."
+        )
     if arguments.subject is None and arguments.kg and len(arguments.kg) > 1 and is_text(arguments.kg[-1]):
         raise ValueError(
             f"`--kg` must name files, got {arguments.kg[-1]}. A text stands before the options: hf-ptm-ext show "
@@ -46,13 +38,15 @@ def run(arguments: argparse.Namespace) -> int:
     graph = KnowledgeGraph.from_files(*arguments.kg, encoding=arguments.encoding) if arguments.kg else None
     if arguments.subject is None:
         if graph is None:
-            raise ValueError("`--kg` must name the triple files to count, or give a text to show.")
+            raise ValueError(
+                f"`--kg` must name the triple files to count, or give a text to show, got {arguments.kg}."
+            )
         print_counts(graph)
         return 0
     tokenizer = tokenizer_for(arguments, graph)
     options = {"max_entities": arguments.max_entities, "use_predicate": arguments.use_predicate}
     row = tokenizer(arguments.subject, **options)
-    columns = [row.tokens(), row["position_ids"], row["word_index"], row["branch_id"]]
+    columns: Any = [row.tokens(), row["position_ids"], row["word_index"], row["branch_id"]]
     print(tokenizer.explain(arguments.subject, **options))
     if not any(row["branch_id"]):
         print("nothing is injected: no subject of the graph stands in this text")
@@ -65,49 +59,26 @@ def run(arguments: argparse.Namespace) -> int:
         )
     )
     if arguments.png is not None:
-        write_picture(*columns, matrix, arguments.png, arguments.font)
+        write_picture(columns, matrix, arguments.png, arguments.font)
         print(f"\nwrote {arguments.png}")
     return 0
 
 
 def is_text(name: str) -> bool:
-    """Whether an argument is rather a text than the name of a file.
-
-    Args:
-        name: the argument.
-
-    Returns:
-        True if there is no such file and it has no ending.
-
-    Example:
-        >>> is_text("in New York"), is_text("hownet.spo")
-        (True, False)
-    """
+    """Whether an argument is rather a text than the name of a file."""
     return not Path(name).exists() and not Path(name).suffix
 
 
 def print_counts(graph: Any) -> None:
-    """Print what is in a graph and what the readers found in its files.
-
-    Args:
-        graph: the graph.
-    """
+    """Print what is in a graph and what the readers found in its files."""
     for report in graph.reports:
         print(report)
     print(f"{len(graph)} triples of {len(graph.subjects)} subjects, {len(graph.predicates)} predicates")
 
 
 def tokenizer_for(arguments: argparse.Namespace, graph: Any) -> Any:
-    """The tokenizer that was named, or one that knows every word that is needed.
-
-    Args:
-        arguments: the parsed command line.
-        graph: the graph, or `None` for the tokenizer's own.
-
-    Returns:
-        A K-BERT tokenizer.
-    """
-    from ..models.kbert.tokenization_kbert import KBertTokenizer
+    """The tokenizer that was named, or one that knows every word that is needed."""
+    from ..models.tokenization_kbert import KBertTokenizer
 
     options: dict[str, Any] = {} if arguments.granularity is None else {"granularity": arguments.granularity}
     if graph is not None:
@@ -116,7 +87,7 @@ def tokenizer_for(arguments: argparse.Namespace, graph: Any) -> Any:
         return KBertTokenizer.from_pretrained(arguments.tokenizer, **options)
     from tokenizers.pre_tokenizers import BertPreTokenizer
 
-    from ..models.kbert.lexicon_kbert import Lexicon
+    from ..models.lexicon_kbert import Lexicon
 
     lexicon = Lexicon(graph)
     words = [lexicon.names[number] for _, _, number in lexicon.find([arguments.subject])[0]]
@@ -132,53 +103,27 @@ def tokenizer_for(arguments: argparse.Namespace, graph: Any) -> Any:
 
 
 def matrix_of(words: list[int], branches: list[int]) -> list[list[bool]]:
-    """Who sees whom.
-
-    Args:
-        words: `word_index`.
-        branches: `branch_id`.
-
-    Returns:
-        Query by key.
-    """
+    """Who sees whom."""
     import torch
 
-    from ..models.kbert.visibility_kbert import kbert_visible_matrix
+    from ..models.visibility_kbert import kbert_visible_matrix
 
     return kbert_visible_matrix(torch.tensor([words]), torch.tensor([branches]))[0].tolist()
 
 
-def write_picture(
-    tokens: list[str],
-    positions: list[int],
-    words: list[int],
-    branches: list[int],
-    matrix: Any,
-    path: Path,
-    font: Path | None = None,
-) -> None:
-    """Draw the tree, by position and branch, above the heat map of the matrix.
+def write_picture(columns: Any, matrix: Any, path: Path, font: Path | None = None) -> None:
+    """Draw the tree, by position and branch, above the heat map of the matrix."""
+    tokens, positions, words, branches = columns
+    from ..models.encoding_kbert import words_of
 
-    Args:
-        tokens: their texts.
-        positions: `position_ids`.
-        words: `word_index`.
-        branches: `branch_id`.
-        matrix: query by key.
-        path: the picture.
-        font: file of a font for tokens; `None` takes an installed one that has Chinese characters, if there is one.
-
-    Raises:
-        ImportError: matplotlib is missing.
-        ValueError: `font` is no font.
-    """
-    try:
-        from matplotlib import font_manager, rc_context
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("The picture needs matplotlib: pip install hf-ptm-ext[viz]") from error
-    from ..models.kbert.explanation_kbert import words_of
+    groups = words_of(words, branches)
+    levels = levels_of(
+        [[(positions[branch[0]], positions[branch[-1]]) for branch in hanging.values()] for _, hanging in groups]
+    )
+    depth = max((level for of_word in levels for level in of_word), default=0)
+    size = max(4.0, 0.42 * (max(positions) + 1))
+    figure = new_figure("The picture", size, 1 + 0.45 * (depth + 1) + size)
+    from matplotlib import font_manager, rc_context
 
     installed = {entry.name for entry in font_manager.fontManager.ttflist}
     family = [*(name for name in FONTS if name in installed), "DejaVu Sans"]
@@ -193,16 +138,8 @@ def write_picture(
             "no font with Chinese characters is installed (Noto Sans CJK, ...): the picture has boxes in their place. "
             "Name the file of one by --font."
         )
-    groups = words_of(words, branches)
-    levels = levels_of(
-        [[(positions[branch[0]], positions[branch[-1]]) for branch in hanging.values()] for _, hanging in groups]
-    )
-    depth = max((level for of_word in levels for level in of_word), default=0)
-    size = max(4.0, 0.42 * (max(positions) + 1))
     with rc_context({"font.family": family}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*Glyph.*")
-        figure = Figure(figsize=(size, 1 + 0.45 * (depth + 1) + size), layout="constrained")
-        FigureCanvasAgg(figure)
         tree, heat = figure.subplots(2, 1, height_ratios=[0.6 + 0.45 * (depth + 1), size])
         tree.set_xlim(-1, max(positions) + 1)
         tree.set_ylim(-depth - 0.7, 0.7)
@@ -229,20 +166,9 @@ def write_picture(
 
 
 def levels_of(spans: list[list[tuple[int, int]]]) -> list[list[int]]:
-    """How far below the trunk each branch is drawn, so that none lies on another.
-
-    Args:
-        spans: first and last position of each branch of each word, from left to right.
-
-    Returns:
-        A level from 1 for each.
-
-    Example:
-        >>> levels_of([[(2, 4), (2, 2)], [(3, 5)], [(6, 7)]])
-        [[1, 2], [2], [1]]
-    """
+    """How far below the trunk each branch is drawn, so that none lies on another."""
     ends: list[int] = []
-    levels = []
+    levels: list[list[int]] = []
     for of_word in spans:
         levels.append([])
         for first, last in of_word:
@@ -253,15 +179,7 @@ def levels_of(spans: list[list[tuple[int, int]]]) -> list[list[int]]:
 
 
 def box(axes: Any, x: float, y: float, text: str, color: str) -> None:
-    """Write a token at its place in the tree.
-
-    Args:
-        axes: what is drawn on.
-        x: position.
-        y: 0 on the trunk, below for branches.
-        text: the token.
-        color: of the box.
-    """
+    """Write a token at its place in the tree."""
     axes.text(
         x, y, text, ha="center", va="center", fontsize=8, bbox={"boxstyle": "round,pad=0.25", "fc": color, "ec": "0.6"}
     )

@@ -4,7 +4,7 @@ import glob
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -35,17 +35,12 @@ FILES = (
     "fsdp_config",
 )
 # Of a model's folder what a job writes beside the model.
-NO_MODEL = ("README.md", "results.json", "trainer_state.json", "training_args.bin")
+NO_MODEL = ("README.md", "recipe.yaml", "results.json", "trainer_state.json", "training_args.bin")
 BLOCK = 1 << 22
 
 
 def signature_of(*groups: Any, **more: Any) -> dict[str, Any]:
-    """All that decides the result, as JSON: options by value, files and models that they name by content.
-
-    Args:
-        groups: argument dataclasses, `TrainingArguments` among them.
-        more: further things, such as a fingerprint of the data.
-    """
+    """All that decides the result, as JSON: options by value, files and models that they name by content."""
     found: dict[str, Any] = {}
     for group in groups:
         values = group.to_dict() if hasattr(group, "to_dict") else asdict(group)
@@ -84,11 +79,7 @@ def _is_report(name: str) -> bool:
 
 
 def digest_of_files(files: Iterable[Path]) -> str:
-    """A fingerprint of the names and bytes of files.
-
-    Args:
-        files: in any order.
-    """
+    """A fingerprint of the names and bytes of files."""
     digest = hashlib.blake2b(digest_size=8)
     for file in sorted(files, key=lambda path: path.name):
         digest.update(f"{file.name}\0{file.stat().st_size}\0".encode("utf-8", "surrogateescape"))
@@ -108,11 +99,7 @@ def commit_of(name: str, revision: str | None = None) -> str | None:
 
 
 def digest_of(examples: Mapping[str, Sequence[Any]]) -> dict[str, str]:
-    """A fingerprint of the examples of each split, so that runs on other data are not taken for the same.
-
-    Args:
-        examples: split -> examples with a meaningful `repr`.
-    """
+    """A fingerprint of the examples of each split, so that runs on other data are not taken for the same."""
     digests = {}
     for split, ones in examples.items():
         digest = hashlib.blake2b(digest_size=8)
@@ -122,35 +109,23 @@ def digest_of(examples: Mapping[str, Sequence[Any]]) -> dict[str, str]:
     return digests
 
 
-def shown_changes(before: Mapping[str, Any], now: Mapping[str, Any], changed: Sequence[str]) -> str:
-    """The first few things that have changed, in words."""
+def changes(before: Mapping[str, Any], now: Mapping[str, Any], free: Collection[str] = ()) -> str:
+    """The first few things that have changed, in words; nothing if all that may not change is the same."""
+    changed = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+    if set(changed) <= set(free):
+        return ""
     return ", ".join(f"{name} = {now.get(name)} (was {before.get(name)})" for name in changed[:5])
 
 
 def refuse_changes(where: Path, before: Mapping[str, Any], now: Mapping[str, Any], accept: bool) -> None:
-    """Refuse to go on with a run that other options, data or models began, unless that is meant.
-
-    Args:
-        where: the folder with the run.
-        before: signature that began it.
-        now: signature of this call.
-        accept: whether changes are meant; they are then said.
-
-    Raises:
-        ValueError: something has changed; the message names it.
-    """
-    changed = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
-    if not changed:
-        return
-    shown = shown_changes(before, now, changed)
-    if accept:
-        logger.warning("%s goes on with changes: %s.", where, shown)
-        return
-    raise ValueError(
-        f"`output_dir` = {where} holds runs of another job, which cannot go on as this one or be compared with it: "
-        f"{shown}. Give the same arguments, pass --accept_changes true if it is meant, --overwrite true to train anew,"
-        " or name another folder."
-    )
-
-
-__all__ = ["digest_of", "refuse_changes", "shown_changes", "signature_of"]
+    """Refuse to go on with a run that other options, data or models began, unless that is meant."""
+    # What began under an earlier version knows nothing of the options that are new.
+    changed = changes(before, {name: value for name, value in now.items() if name in before})
+    if changed and not accept:
+        raise ValueError(
+            f"`output_dir` = {where} holds runs of another job, which cannot go on as this one or be compared with "
+            f"it: {changed}. Give the same arguments, pass --accept_changes true if it is meant, --overwrite true to "
+            "train anew, or name another folder."
+        )
+    if changed:
+        logger.warning("%s goes on with changes: %s.", where, changed)

@@ -17,10 +17,12 @@ import torch
 from ..data import expand_files
 from ..files import read_json
 from ..trainers import PushFailed
-from .runs import has_work, is_first_process, own_folder, write_json, write_whole
-from .seeded_runs import RESULTS, percent
-from .signature import shown_changes
+from .recipes import write_recipe
+from .results import RESULTS, percent, scores_among
+from .runs import ALL_RESULTS, has_work, is_first_process, own_folder, write_json, write_whole
+from .signature import changes
 from .stages_arguments import ALONE, MULTITASK, PRETRAIN, Stage, StagesArguments, parse
+from .tables import markdown_table
 
 logger = logging.getLogger(__name__)
 
@@ -28,41 +30,17 @@ MARKERS = "_stages"  # leading underscore: never pushed
 REPORT = "stages"
 # What may change after a stage is finished: the job adds the seeds that are new.
 GROWING = ("seeds",)
-# Means of a run that are no scores.
-NO_SCORES = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
 Scores = dict[str, dict[str, dict[str, float]]]
 
 
 def run(arguments: list[str]) -> int:
-    """Run the job.
-
-    Args:
-        arguments: the command line after `stages`.
-
-    Returns:
-        0.
-
-    Raises:
-        ValueError: arguments or data are wrong; the message says which stage, and what to do.
-    """
+    """Run the job."""
     run_stages(*parse(arguments))
     return 0
 
 
 def run_stages(args: StagesArguments, stages: Sequence[Stage]) -> dict[str, Any]:
-    """Run the stages that are not finished, and write the report.
-
-    Args:
-        args: where they go.
-        stages: in order, the baseline behind the last one.
-
-    Returns:
-        What `stages.json` says: `stages`, each with `name`, `job`, `recipe`, `from` and `scores` (variant -> metric ->
-        mean and standard deviation); and `baseline`, the same of the target without the earlier stages.
-
-    Raises:
-        ValueError: see the messages.
-    """
+    """Run the stages that are not finished, and write the report."""
     with own_folder(Path(args.output_dir)):
         return _run_stages(args, stages, Path(args.output_dir))
 
@@ -101,6 +79,7 @@ def _run_stages(args: StagesArguments, stages: Sequence[Stage], output: Path) ->
             torch.cuda.empty_cache()
     report = report_of(stages, output)
     if first_process:
+        write_recipe(output, args)
         write_json(output / f"{REPORT}.json", report)
         text = report_text(report)
         write_whole(output / f"{REPORT}.md", text)
@@ -125,44 +104,31 @@ def _marker(stage: Stage, output: Path) -> Path:
 
 
 def is_finished(stage: Stage, output: Path) -> bool:
-    """Whether a stage need not be run again.
-
-    Args:
-        stage: the stage.
-        output: folder of all stages.
-
-    Raises:
-        ValueError: it was begun with other arguments.
-    """
+    """Whether a stage need not be run again."""
     marker = _marker(stage, output)
     if not marker.is_file() or not has_work(output / stage.name):
         return False
-    before = read_json(marker)
-    old, new = before["arguments"], stage.signature(output)
-    changed = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
-    if set(changed) - set(GROWING):
+    before, now = read_json(marker), stage.signature(output)
+    if changed := changes(before["arguments"], now, GROWING):
         raise ValueError(
-            f"Stage {stage.name} of `output_dir` = {output} was begun with other arguments: "
-            f"{shown_changes(old, new, changed)}. Give the same ones, pass --overwrite true to run all stages anew, "
-            "or name another folder."
+            f"Stage {stage.name} of `output_dir` = {output} was begun with other arguments: {changed}. Give the same "
+            "ones, pass --overwrite true to run all stages anew, or name another folder."
         )
-    return before["finished"] and not changed
+    return before["finished"] and before["arguments"] == now
 
 
 def scores_of(stage: Stage, output: Path) -> Scores:
-    """What a finished stage reached: variant -> metric -> mean and standard deviation over seeds.
-
-    Args:
-        stage: the stage.
-        output: folder of all stages.
-    """
+    """What a finished stage reached: variant -> metric -> mean and standard deviation over seeds."""
     folder = output / stage.name
     if stage.job == PRETRAIN:
-        metrics = read_json(folder / "all_results.json")
+        if (folder / RESULTS).is_file():  # by seeds
+            means = next(iter(read_json(folder / RESULTS)["summary"].values()))
+        else:
+            means = {name: {"mean": value} for name, value in scores_among(read_json(folder / ALL_RESULTS)).items()}
         return {
             label: found
             for label, prefix in (("unigram", "baseline_"), ("before", "before_"), ("after", "eval_"))
-            if (found := _with_prefix(metrics, prefix))
+            if (found := {name.removeprefix(prefix): one for name, one in means.items() if name.startswith(prefix)})
         }
     results = read_json(folder / RESULTS)
     if stage.job != MULTITASK:
@@ -170,12 +136,6 @@ def scores_of(stage: Stage, output: Path) -> Scores:
     return {
         f"{task}: {label}": found for task, one in results["tasks"].items() for label, found in _seeded(one).items()
     }
-
-
-def _with_prefix(metrics: dict[str, float], prefix: str) -> dict[str, dict[str, float]]:
-    """Metrics of a pre-training run under one prefix, of one seed."""
-    found = {name.removeprefix(prefix): value for name, value in metrics.items() if name.startswith(prefix)}
-    return {name: {"mean": value} for name, value in found.items() if name not in NO_SCORES}
 
 
 def _seeded(results: dict[str, Any]) -> Scores:
@@ -189,12 +149,7 @@ def _seeded(results: dict[str, Any]) -> Scores:
 
 
 def report_of(stages: Sequence[Stage], output: Path) -> dict[str, Any]:
-    """The report as data.
-
-    Args:
-        stages: all finished.
-        output: their folder.
-    """
+    """The report as data."""
 
     def entry(stage: Stage) -> dict[str, Any]:
         source = stage.source
@@ -224,28 +179,7 @@ def _shown(name: str, output: Path) -> str:
 
 
 def report_text(report: dict[str, Any]) -> str:
-    """The report as Markdown.
-
-    Args:
-        report: see `report_of`.
-
-    Example:
-        >>> scores = {"fine-tuned": {"f1": {"mean": 0.5, "std": 0.125}}}
-        >>> stage = {"name": "target", "job": "finetune", "recipe": None, "from": ["domain"], "scores": scores}
-        >>> print(report_text({"stages": [stage]}))
-        # Stages
-        <BLANKLINE>
-        Scores of fine-tuning in percent, mean and, of several seeds, standard deviation.
-        <BLANKLINE>
-        ## target
-        <BLANKLINE>
-        `finetune` from domain
-        <BLANKLINE>
-        | | f1 |
-        | --- | --- |
-        | fine-tuned | 50.0 ± 12.5 |
-        <BLANKLINE>
-    """
+    """The report as Markdown."""
     lines = ["# Stages", "", "Scores of fine-tuning in percent, mean and, of several seeds, standard deviation.", ""]
     for stage in report["stages"]:
         recipe = f", recipe {stage['recipe']}" if stage["recipe"] else ""
@@ -270,18 +204,9 @@ def report_text(report: dict[str, Any]) -> str:
 def _table(scores: Scores, in_percent: bool) -> list[str]:
     """A Markdown table, one row a variant."""
     names = list(dict.fromkeys(name for found in scores.values() for name in found))
-    return [
-        f"| | {' | '.join(names)} |",
-        f"| --- | {' | '.join('---' for _ in names)} |",
-        *(
-            f"| {label} | {' | '.join(_cell(found.get(name), in_percent) for name in names)} |"
-            for label, found in scores.items()
-        ),
-    ]
+    rows = [[label, *(_cell(found.get(name), in_percent) for name in names)] for label, found in scores.items()]
+    return markdown_table(names, rows)
 
 
 def _cell(score: dict[str, float] | None, in_percent: bool) -> str:
     return "-" if score is None else percent(score) if in_percent else percent(score, 1, 4)
-
-
-__all__ = ["run", "run_stages"]

@@ -3,13 +3,13 @@
 import argparse
 import json
 import logging
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from . import COMMANDS
-from .tables import text_table
+from .console import bar, log_to_console, phase
+from .tables import print_table
 
 logger = logging.getLogger(__name__)
 
@@ -18,14 +18,7 @@ COLUMNS = ("mrr", "hits@1", "hits@3", "hits@10", "mean_rank")
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the options of this sub-command.
-
-    Args:
-        subparsers: what `add_subparsers` gave.
-
-    Returns:
-        Its parser.
-    """
+    """Add the options of this sub-command."""
     line = COMMANDS["train-entity-vectors"]
     parser = subparsers.add_parser("train-entity-vectors", help=line, description=line)
     parser.add_argument(
@@ -52,18 +45,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Train, write the table, print how well it predicts links beside a random order.
-
-    Args:
-        arguments: the parsed command line.
-
-    Returns:
-        0.
-
-    Raises:
-        ValueError: an option or a triple file is wrong.
-        FileExistsError: there is a table already and `--overwrite` is not set.
-    """
+    """Train, write the table, print how well it predicts links beside a random order."""
     from .runs import own_folder
 
     with own_folder(arguments.output_dir):
@@ -74,13 +56,13 @@ def _train(arguments: argparse.Namespace) -> int:
     """`run` in a folder that no other job writes to."""
     import numpy as np
 
+    from ..conversion.entity_tables import EntityTable, read_titles
     from ..data.triples import NegativeSampler, read_triples
-    from ..models.ernie_thu.entity_sources_ernie_thu import read_titles
-    from ..models.ernie_thu.entity_table_ernie_thu import EntityTable
     from ..trainers.transe import TransEOptions, train_transe
+    from .curves import CURVE, draw_curves
     from .runs import written_aside
 
-    logging.basicConfig(format="%(message)s", stream=sys.stderr, level=logging.INFO)
+    log_to_console()
     options = TransEOptions(
         **{name: getattr(arguments, name) for name in TransEOptions.__dataclass_fields__}  # the same names
     )
@@ -88,14 +70,16 @@ def _train(arguments: argparse.Namespace) -> int:
     if (output / TABLE).exists() and not arguments.overwrite:
         raise FileExistsError(f"{output / TABLE} exists. Pass --overwrite to replace it, or name another folder.")
     others = [path for path in (arguments.validation_file, arguments.test_file) if path is not None]
-    read = read_triples(*arguments.train_file, *others, encoding=arguments.encoding)
+    with phase("reading the triples"):
+        read = read_triples(*arguments.train_file, *others, encoding=arguments.encoding)
     train = np.concatenate([triples.rows for triples in read[: len(arguments.train_file)]])
     entities, relations = read[0].entities, read[0].relations
     test = read[-1].rows if arguments.test_file is not None else None
     known = np.concatenate([triples.rows for triples in (read if test is None else read[:-1])])
     titles = None
     if arguments.titles is not None:
-        titles = read_titles(arguments.titles, arguments.encoding)
+        with phase("reading the titles"):
+            titles = read_titles(arguments.titles, arguments.encoding)
     logger.info("%s triples, %s entities, %s relations", *(f"{len(x):,}" for x in (train, entities, relations)))
     trained = np.zeros(len(entities), dtype=bool)
     trained[train[:, [0, 2]]] = True
@@ -110,30 +94,33 @@ def _train(arguments: argparse.Namespace) -> int:
 
     sampler = NegativeSampler(known, len(entities), len(relations))
     started = time.time()
-    vectors = train_transe(
-        train,
-        len(entities),
-        len(relations),
-        sampler.draw,
-        options,
-        arguments.device,
-        on_epoch=lambda epoch, loss: logger.info("epoch %d of %d: loss %.4f", epoch, options.epochs, loss),
-    )
+    with phase("training"), bar(None, "epochs", options.epochs) as epochs:
+
+        def on_epoch(epoch: int, loss: float) -> None:
+            epochs.update()
+            logger.info("epoch %d of %d: loss %.4f", epoch, options.epochs, loss)
+
+        vectors = train_transe(
+            *(train, len(entities), len(relations), sampler.draw, options, arguments.device), on_epoch=on_epoch
+        )
     seconds = time.time() - started
     results: dict[str, Any] = {"options": vars(options), "losses": vectors.losses, "seconds": round(seconds, 1)}
     if test is not None:
-        results |= measured(vectors, test[: arguments.max_test_triples], known, options.norm, arguments.device)
+        with phase("measuring"):
+            results |= measured(vectors, test[: arguments.max_test_triples], known, options.norm, arguments.device)
         there = trained[test[: arguments.max_test_triples][:, [0, 2]]].all(axis=1)
         results["queries_of_untrained_entities"] = 2 * int((~there).sum())
         if not there.all():
             logger.warning("%d of %d test triples have such an entity: they are guesses.", (~there).sum(), len(there))
     results["untrained_entities"] = untrained
     saved = [entity for entity, there in zip(entities, trained, strict=True) if there]
-    known = set(saved)
-    titles = None if titles is None else [(title, entity) for title, entity in titles if entity in known]
-    table = EntityTable.from_arrays(vectors.entities[trained], saved, titles, dtype=arguments.dtype)
-    with written_aside(output) as folder:
+    named = set(saved)
+    titles = None if titles is None else [(title, entity) for title, entity in titles if entity in named]
+    with phase("saving"), written_aside(output) as folder:
+        table = EntityTable.from_arrays(vectors.entities[trained], saved, titles, dtype=arguments.dtype)
         table.save(folder / TABLE)
+        history = [{"step": epoch, "loss": loss} for epoch, loss in enumerate(vectors.losses, 1)]
+        draw_curves(folder / CURVE, [{"variant": "", "history": history}], step="epoch")
         text = json.dumps({**results, "entities": len(saved), "relations": len(relations), "triples": len(train)})
         (folder / RESULTS).write_text(text + "\n", encoding="utf-8")
     print_results(results)
@@ -142,18 +129,7 @@ def _train(arguments: argparse.Namespace) -> int:
 
 
 def measured(vectors: Any, test: Any, known: Any, norm: int, device: str) -> dict[str, Any]:
-    """Filtered link prediction of the vectors and of a random order.
-
-    Args:
-        vectors: what TransE has learnt.
-        test: triples to predict.
-        known: the other true triples.
-        norm: of the distance.
-        device: where distances are computed.
-
-    Returns:
-        `transe` and `random`, each with the scores, and `queries`.
-    """
+    """Filtered link prediction of the vectors and of a random order."""
     import torch
 
     from ..metrics.link_prediction import filtered_ranks, link_prediction_scores, random_scores
@@ -182,8 +158,5 @@ def print_results(results: dict[str, Any]) -> None:
         [name, *(f"{scores[column]:.4f}" if column != "mean_rank" else f"{scores[column]:.0f}" for column in COLUMNS)]
         for name, scores in (("TransE", results["transe"]), ("random order", results["random"]))
     ]
-    print(f"\nFiltered link prediction, {results['queries']:,} queries (head and tail of each test triple)")
-    print(text_table(["", *COLUMNS], rows))
-
-
-__all__ = ["add_parser", "run"]
+    title = f"Filtered link prediction, {results['queries']:,} queries (head and tail of each test triple)"
+    print_table(title, ["", *COLUMNS], rows)

@@ -4,20 +4,14 @@ import argparse
 from typing import Any
 
 from . import COMMANDS
+from .console import phase
 from .tables import text_table
 
 HEADER = ("auto class", "loads as", "new heads", "max difference", "re-save")
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the options of this sub-command.
-
-    Args:
-        subparsers: what `add_subparsers` gave.
-
-    Returns:
-        Its parser.
-    """
+    """Add the options of this sub-command."""
     parser = subparsers.add_parser(
         "verify",
         help=COMMANDS["verify"],
@@ -26,7 +20,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("source", help="a checkpoint's folder, or the id of a repository of the Hub")
     parser.add_argument(
-        "--trust-remote-code",
+        "--trust_remote_code",
         action="store_true",
         help="run the code of a repository of the Hub, or of a folder that is not as installed; read it first",
     )
@@ -39,24 +33,18 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Verify and print the findings.
-
-    Args:
-        arguments: the parsed command line.
-
-    Returns:
-        The exit code: 0 if all is well, 1 if not.
-    """
+    """Verify and print the findings."""
     from ..hub.verify import verify
 
-    found = verify(
-        arguments.source,
-        trust_remote_code=arguments.trust_remote_code,
-        revision=arguments.revision,
-        timeout=arguments.timeout,
-        tolerance=arguments.tolerance,
-        announce=lambda line: print(line, flush=True),
-    )
+    with phase("verifying"):
+        found = verify(
+            arguments.source,
+            trust_remote_code=arguments.trust_remote_code,
+            revision=arguments.revision,
+            timeout=arguments.timeout,
+            tolerance=arguments.tolerance,
+            announce=lambda line: print(line, flush=True),
+        )
     if found.results:
         print()
         print(text_table(HEADER, [_row(result) for result in found.results]))

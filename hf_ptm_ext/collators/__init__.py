@@ -3,7 +3,6 @@
 from .base import MaskingCollator
 from .denoising import DenoisingCollator
 from .denoising_entities import DataCollatorForDenoisingEntities
-from .describe import describe_words
 from .entity_catalogue import EntityCatalogue
 from .entity_replacement import DataCollatorForEntityReplacement
 from .knowledge_embedding import DataCollatorForKnowledgeEmbedding
@@ -17,10 +16,10 @@ from .span_corruption import DataCollatorForSpanCorruption
 from .text_infilling import DataCollatorForTextInfilling
 from .translation_lm import DataCollatorForTranslationLanguageModeling
 from .unilm import DataCollatorForUniLMPreTraining
-from .unilm_generation import DataCollatorForUniLMGeneration
-from .unilm_seq2seq import DataCollatorForUniLMSeq2Seq, truncate_source_target
+from .unilm_seq2seq import DataCollatorForUniLMGeneration, DataCollatorForUniLMSeq2Seq, truncate_source_target
 from .vocabulary import VocabularyTables, vocabulary_tables, word_boundary_style
 from .whole_word import DataCollatorForWholeWordMasking
+from .words import describe_words
 
 __all__ = [
     "MASS_VARIANTS",

@@ -16,7 +16,6 @@ import torch
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 from ..masking import (
-    RandomTokens,
     block_starts,
     candidate_mask,
     check_fate,
@@ -30,19 +29,13 @@ from ..masking import (
     uniform_tokens,
     unigram_tokens,
 )
-from .batching import (
-    attention_mask,
-    collect_columns,
-    detectable_pad,
-    padded_width,
-    padding_id,
-    place_column,
-    place_ids,
-)
+from ..masking.checks import check_choice
+from .batching import RowFrame, collect_columns, detectable_pad, padding_id
 from .randomness import CallRandomness
 from .vocabulary import VocabularyTables, vocabulary_tables
-from .words import WORD_BOUNDARIES, find_word_starts, take_word_rows
+from .words import WORD_BOUNDARIES, find_word_starts, placed_word_ids, take_word_rows
 
+RETURN_TENSORS = ("pt", "np")
 REPLACEMENT_UNITS = ("token", "word", "span")
 # As the tokenizer of the family pads them.
 PAD_VALUES = {"word_index": -1, "branch_id": -1}
@@ -50,41 +43,24 @@ PAD_VALUES = {"word_index": -1, "branch_id": -1}
 
 @dataclass
 class TokenLayout:
-    """A padded batch as masking sees it; arrays `(batch, seq_len)`.
+    """A padded batch as masking sees it; arrays `(batch, seq_len)`."""
 
-    Args:
-        input_ids: Original ids, int64.
-        candidates: Maskable positions, boolean.
-        blocks: First position of every content block, boolean.
-        sequence_ids: Packed sequence of each token, 0 = padding; None when a row is one sequence.
-        text: Positions that are not padding, boolean.
-        word_ids: Explicit words, -1 = none; None when there is no such column.
-    """
-
-    input_ids: np.ndarray
-    candidates: np.ndarray
-    blocks: np.ndarray
-    sequence_ids: np.ndarray | None
-    text: np.ndarray
-    word_ids: np.ndarray | None
+    input_ids: np.ndarray  # original ids
+    candidates: np.ndarray  # maskable positions, boolean
+    blocks: np.ndarray  # first position of every content block, boolean
+    sequence_ids: np.ndarray | None  # packed sequence of each token, 0 = padding; None when a row is one sequence
+    text: np.ndarray  # positions that are not padding, boolean
+    word_ids: np.ndarray | None  # explicit words, -1 = none; None when there is no such column
     _words: np.ndarray | None = None
 
     def groups(self) -> tuple[np.ndarray, int] | None:
-        """Say which sequence each position belongs to.
-
-        Returns:
-            What `sequence_groups` gives, int64 `(batch, seq_len)` and the number of sequences; None: a row is one.
-        """
+        """Say which sequence each position belongs to."""
         if self.sequence_ids is None:
             return None
         return sequence_groups((self.input_ids.shape[0], self.input_ids.shape[1]), self.sequence_ids)
 
     def sequence_lengths(self) -> np.ndarray:
-        """Count the tokens of each sequence.
-
-        Returns:
-            Tokens with special tokens and without padding, int `(num_groups,)`.
-        """
+        """Count the tokens of each sequence."""
         groups = self.groups()
         if groups is None:
             return self.text.sum(axis=1)
@@ -92,8 +68,44 @@ class TokenLayout:
         return np.bincount(index[self.text], minlength=count)
 
 
+class BatchCollator(CallRandomness):
+    """What collators share around their batches: options, the tokenizer's tables as it is now, the kind of arrays."""
+
+    tokenizer: Any
+    pad_to_multiple_of: int | None
+    return_tensors: str
+    seed: int | None
+
+    def __post_init__(self) -> None:
+        check_choice("return_tensors", self.return_tensors, RETURN_TENSORS)
+        check_positive("pad_to_multiple_of", self.pad_to_multiple_of)
+        self.start_randomness(self.seed)
+        self._read_vocabulary()
+
+    def __call__(self, features: Sequence[Any], return_tensors: str | None = None) -> BatchEncoding:
+        """Make a batch."""
+        kind = self.return_tensors if return_tensors is None else return_tensors
+        check_choice("return_tensors", kind, RETURN_TENSORS)
+        if self._vocabulary_length != len(self.tokenizer):
+            self._read_vocabulary()
+        batch = self._batch(features)
+        if kind == "pt":
+            return BatchEncoding({name: torch.from_numpy(values) for name, values in batch.items()})
+        return BatchEncoding(batch)
+
+    def _batch(self, features: Sequence[Any]) -> dict[str, np.ndarray]:
+        """The columns of the batch."""
+        raise NotImplementedError(f"`{type(self).__name__}._batch` must give the batch. Subclasses define it.")
+
+    def _read_vocabulary(self) -> None:
+        """Build the tables of the tokenizer as it is now."""
+        self._tables: VocabularyTables = vocabulary_tables(self.tokenizer)
+        self._vocabulary_length = len(self.tokenizer)
+        self._detectable_pad = detectable_pad(self.tokenizer)
+
+
 @dataclass
-class MaskingCollator(CallRandomness):
+class MaskingCollator(BatchCollator):
     """Base of the masking collators: batching, words, replacement, labels.
 
     Args:
@@ -117,14 +129,10 @@ class MaskingCollator(CallRandomness):
         pad_values: Padding value of per-token columns by name; for those not named -1 in `word_index` and `branch_id`
             (K-BERT's, in which 0 is a word and the text), else 0.
         return_tensors: "pt" or "np".
-        seed: Seed of all draws, with epoch, process, worker and call (see `collators.randomness`); None for fresh
+        seed: Seed of all draws, with epoch, process, worker and call (see `collators.randomness`); None: fresh
             entropy.
 
-    Raises:
-        TypeError: If an option is of the wrong type.
-        ValueError: If the tokenizer has no mask token or an option is out of range.
-
-    Example:
+    Examples:
         >>> from transformers import BertTokenizerFast
         >>> vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5, "b": 6}
         >>> class MaskEveryB(MaskingCollator):
@@ -155,46 +163,16 @@ class MaskingCollator(CallRandomness):
     input_columns: ClassVar[tuple[str, ...]] = ("word_ids", "special_tokens_mask")
 
     def __post_init__(self) -> None:
-        if self.tokenizer.mask_token is None or self.tokenizer.mask_token_id is None:
-            raise ValueError(
-                f"`tokenizer` must have a mask token, got {type(self.tokenizer).__name__} without one. Set "
-                "`tokenizer.mask_token`, or choose a tokenizer of a masked language model."
-            )
+        mask_token_id(self.tokenizer)
         check_probability("mlm_probability", self.mlm_probability)
         check_fate(self.mask_replace_prob, self.random_replace_prob)
         check_choice("replacement_unit", self.replacement_unit, REPLACEMENT_UNITS)
         check_choice("word_boundaries", self.word_boundaries, WORD_BOUNDARIES)
-        check_choice("return_tensors", self.return_tensors, ("pt", "np"))
         check_positive("label_budget", self.label_budget)
-        check_positive("pad_to_multiple_of", self.pad_to_multiple_of)
-        self.start_randomness(self.seed)
         self._word_ids_seen = False
-        self._read_vocabulary()
+        super().__post_init__()
 
-    def __call__(self, features: Sequence[Any], return_tensors: str | None = None) -> BatchEncoding:
-        """Mask a batch.
-
-        Args:
-            features: Rows as mappings (dict, BatchEncoding) or plain token ids; lists, numpy arrays or tensors, ragged
-                or padded. Without `attention_mask`, leading and trailing runs of the padding id count as padding
-                (unless that id is also another special token).
-            return_tensors: Overrides the collator's `return_tensors` for this call.
-
-        Returns:
-            `input_ids`, `attention_mask` (left out for packed rows that came without one), `labels` (-100 = ignored)
-            and every other column of numbers, padded or stacked; a column of text is refused, because a model would
-            get it as an argument that it has not. `special_tokens_mask`, `offset_mapping` and, where words are
-            used, `word_ids` are consumed; a `labels` column that came in is replaced.
-
-        Raises:
-            TypeError: If `input_ids` are no rows of integers.
-            ValueError: If a column cannot be padded, a needed column is missing, `sequence_ids` tear a sequence apart,
-                or a row has more labels than slots.
-        """
-        kind = self.return_tensors if return_tensors is None else return_tensors
-        check_choice("return_tensors", kind, ("pt", "np"))
-        if self._vocabulary_length != len(self.tokenizer):
-            self._read_vocabulary()
+    def _batch(self, features: Sequence[Any]) -> dict[str, np.ndarray]:
         rng = self.next_generator()
         layout, batch = self._lay_out(self._prepare(features, rng))
         selected = self._select(layout, rng)
@@ -202,10 +180,7 @@ class MaskingCollator(CallRandomness):
         batch["input_ids"] = self._replace(layout, selected, rng)
         if self.label_budget is not None:
             batch["label_positions"] = fixed_label_positions(batch["labels"], self.label_budget)
-        batch.update(self._extra_columns(layout, selected))
-        if kind == "pt":
-            return BatchEncoding({name: torch.from_numpy(values) for name, values in batch.items()})
-        return BatchEncoding(batch)
+        return batch | self._extra_columns(layout, selected)
 
     def _prepare(self, features: Sequence[Any], rng: np.random.Generator) -> Sequence[Any]:
         """Change the rows before they are padded; nothing by default."""
@@ -225,28 +200,23 @@ class MaskingCollator(CallRandomness):
         return self.replacement_unit == "word"
 
     def _read_vocabulary(self) -> None:
-        """Build the tables of the tokenizer as it is now."""
-        tables = vocabulary_tables(self.tokenizer)
-        size = len(tables.special)
+        super()._read_vocabulary()
+        size = len(self._tables.special)
         excluded = np.ones(size, dtype=bool)
         excluded[[index for index in self.tokenizer.get_vocab().values() if 0 <= index < size]] = False
         if self.exclude_special_from_random:
-            excluded |= tables.special
+            excluded |= self._tables.special
         if self.exclude_cjk_continuations_from_random:
-            excluded |= tables.unspaced_continuation
+            excluded |= self._tables.unspaced_continuation
         if self.random_token_counts is None:
-            random_tokens = uniform_tokens(size, excluded)
-        else:
-            if len(self.random_token_counts) != size:
-                raise ValueError(
-                    f"`random_token_counts` must have one count per id, {size}, got {len(self.random_token_counts)}. "
-                    "Use `count_tokens(rows, len(tokenizer))`."
-                )
-            random_tokens = unigram_tokens(np.asarray(self.random_token_counts), excluded)
-        self._tables: VocabularyTables = tables
-        self._random_tokens: RandomTokens = random_tokens
-        self._vocabulary_length = len(self.tokenizer)
-        self._detectable_pad = detectable_pad(self.tokenizer)
+            self._random_tokens = uniform_tokens(size, excluded)
+            return
+        if len(self.random_token_counts) != size:
+            raise ValueError(
+                f"`random_token_counts` must have one count per id, {size}, got {len(self.random_token_counts)}. "
+                "Use `count_tokens(rows, len(tokenizer))`."
+            )
+        self._random_tokens = unigram_tokens(np.asarray(self.random_token_counts), excluded)
 
     def _lay_out(self, features: Sequence[Any]) -> tuple[TokenLayout, dict[str, np.ndarray]]:
         """Pad the features; return what masking needs and the columns to hand on."""
@@ -258,14 +228,11 @@ class MaskingCollator(CallRandomness):
             word_rows = take_word_rows(columns, self.word_boundaries, self._word_ids_seen)
             self._word_ids_seen |= word_rows is not None
         rows = columns.pop("input_ids")
-        lengths = [len(row) for row in rows]
-        width = padded_width(lengths, self.pad_to_multiple_of)
-        left = self.tokenizer.padding_side == "left"
-        input_ids = place_ids(rows, lengths, width, padding_id(self.tokenizer, lengths, width), left)
+        frame = RowFrame.of(rows, self.tokenizer, self.pad_to_multiple_of)
+        input_ids = frame.ids(rows, padding_id(self.tokenizer, frame))
 
         def place(name: str, values: list[Any], pad: int | float) -> np.ndarray:
-            value = self.pad_values.get(name, PAD_VALUES.get(name, pad))
-            return place_column(name, values, lengths, width, value, left)
+            return frame.column(name, values, self.pad_values.get(name, PAD_VALUES.get(name, pad)))
 
         batch: dict[str, np.ndarray] = {"input_ids": input_ids}
         if "token_type_ids" in columns:
@@ -289,20 +256,15 @@ class MaskingCollator(CallRandomness):
         if mask_rows is None and sequence_ids is not None:
             text = sequence_ids > 0
         else:
-            mask = attention_mask(input_ids, lengths, left, self._detectable_pad, mask_rows)
+            mask = frame.attention_mask(input_ids, self._detectable_pad, mask_rows)
             batch["attention_mask"] = mask
             text = mask != 0 if sequence_ids is None else (mask != 0) & (sequence_ids > 0)
             if self._detectable_pad is not None:  # a mask of ones over padded rows must not raise their budget
                 text &= input_ids != self._detectable_pad
 
         candidates = candidate_mask(input_ids, self._tables.never_masked, text, special)
-        word_ids = None
-        if word_rows is not None:
-            word_ids = place_column("word_ids", word_rows, lengths, width, -1, left)
-            if word_ids.shape != input_ids.shape:
-                raise ValueError(
-                    f"`word_ids` must have one entry per token, got shape {word_ids.shape} for {input_ids.shape} ids."
-                )
+        word_ids = None if word_rows is None else placed_word_ids(word_rows, frame)
+        if word_ids is not None:
             candidates &= word_ids >= 0
         blocks = block_starts(candidates, sequence_ids)
         return TokenLayout(input_ids, candidates, blocks, sequence_ids, text, word_ids), batch
@@ -340,22 +302,14 @@ class MaskingCollator(CallRandomness):
         )
 
 
-def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Raise unless an option is one of its choices.
-
-    Args:
-        name: Name of the option.
-        value: Its value.
-        choices: What is allowed.
-
-    Raises:
-        ValueError: If it is none of them.
-
-    Example:
-        >>> check_choice("budget", "exact", ("exact", "bernoulli"))
-    """
-    if value not in choices:
-        raise ValueError(f"`{name}` must be one of {choices}, got {value!r}. Choose one of these.")
+def mask_token_id(tokenizer: PreTrainedTokenizerBase) -> int:
+    """Give the mask token, or say that there is none."""
+    if tokenizer.mask_token is None or tokenizer.mask_token_id is None:
+        raise ValueError(
+            f"`tokenizer` must have a mask token, got {type(tokenizer).__name__} without one. Set "
+            "`tokenizer.mask_token`, or choose a tokenizer of a masked language model."
+        )
+    return int(tokenizer.mask_token_id)
 
 
 def check_end_token(tokenizer: PreTrainedTokenizerBase) -> None:
@@ -369,19 +323,7 @@ def check_end_token(tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 def check_positive(name: str, value: int | None) -> None:
-    """Raise unless an optional count is None or a positive integer.
-
-    Args:
-        name: Name of the option.
-        value: Its value.
-
-    Raises:
-        ValueError: If it is not positive.
-        TypeError: If it is no integer.
-
-    Example:
-        >>> check_positive("label_budget", None)
-    """
+    """Raise unless an optional count is None or a positive integer."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int | np.integer):

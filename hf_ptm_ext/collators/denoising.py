@@ -14,22 +14,12 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
-from transformers import BatchEncoding, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from ..masking import IGNORE_INDEX, RandomTokens, Segments, index_ranges, pad_ragged, row_offsets, uniform_tokens
-from .base import check_choice, check_positive
-from .batching import (
-    MISSING,
-    attention_mask,
-    collect_columns,
-    detectable_pad,
-    padded_width,
-    place_column,
-    place_ids,
-)
-from .randomness import CallRandomness
-from .vocabulary import VocabularyTables, vocabulary_tables
+from .base import BatchCollator
+from .batching import MISSING, RowFrame, collect_columns, padded_width
+from .vocabulary import VocabularyTables
 
 # Columns of tokenizers and of earlier collators that have no meaning for the noisy text.
 CONSUMED = ("labels", "token_type_ids", "special_tokens_mask", "offset_mapping", "decoder_input_ids")
@@ -37,34 +27,17 @@ CONSUMED = ("labels", "token_type_ids", "special_tokens_mask", "offset_mapping",
 
 @dataclass
 class FlatRows:
-    """A batch as noise sees it: rows laid end to end, without padding.
+    """A batch as noise sees it: rows laid end to end, without padding."""
 
-    Args:
-        tokens: Token ids, int64 `(total,)`; maybe a view of `input_ids`, so not to be written to.
-        lengths: Tokens of each row, int64 `(batch,)`.
-        text: Where they were in the padded batch, boolean `(batch, seq_len)`.
-        input_ids: The padded batch, int64 `(batch, seq_len)`.
-        row_sizes: Tokens of each row as it came, padding included.
-        columns: The other columns, rows as they came.
-    """
-
-    tokens: np.ndarray
-    lengths: np.ndarray
-    text: np.ndarray
-    input_ids: np.ndarray
-    row_sizes: list[int]
-    columns: dict[str, list[Any]]
+    tokens: np.ndarray  # ids `(total,)`; maybe a view of `input_ids`, so not to be written to
+    lengths: np.ndarray  # tokens of each row, int64 `(batch,)`
+    text: np.ndarray  # where they were in the padded batch, boolean `(batch, seq_len)`
+    input_ids: np.ndarray  # the padded batch `(batch, seq_len)`
+    frame: RowFrame  # how the rows stand in it
+    columns: dict[str, list[Any]]  # the other columns, rows as they came
 
     def body(self, never_masked: np.ndarray) -> Segments:
-        """Find what lies between the special tokens at both ends of each row.
-
-        Args:
-            never_masked: Boolean table of special tokens `(vocab_size,)`.
-
-        Returns:
-            One segment a row in flat indices, from its first to its last ordinary token; special tokens between them
-            belong to it. Empty, in the middle, for a row without ordinary tokens.
-        """
+        """Find what lies between the special tokens at both ends of each row."""
         start = row_offsets(self.lengths)
         stop = start + self.lengths
         # One step inwards for each special token at an end; there are few.
@@ -83,14 +56,7 @@ class FlatRows:
         return Segments(np.arange(len(start)), start, stop)
 
     def inside(self, body: Segments) -> np.ndarray:
-        """Mark the flat tokens of bodies.
-
-        Args:
-            body: From `body`.
-
-        Returns:
-            Boolean `(total,)`.
-        """
+        """Mark the flat tokens of bodies."""
         begin = row_offsets(self.lengths)
         marked = np.ones(len(self.tokens), dtype=bool)
         marked[index_ranges(begin, body.start - begin)] = False
@@ -99,7 +65,7 @@ class FlatRows:
 
 
 @dataclass
-class DenoisingCollator(CallRandomness):
+class DenoisingCollator(BatchCollator):
     """Base of the sequence-to-sequence denoising collators: batching, columns, randomness.
 
     Args:
@@ -107,14 +73,10 @@ class DenoisingCollator(CallRandomness):
         pad_to_multiple_of: Pad inputs and labels each to a multiple of this length.
         pad_values: Padding value of per-token columns by name, where a collator keeps such columns; 0 for others.
         return_tensors: "pt" or "np".
-        seed: Seed of all draws, with epoch, process, worker and call (see `collators.randomness`); None for fresh
+        seed: Seed of all draws, with epoch, process, worker and call (see `collators.randomness`); None: fresh
             entropy.
 
-    Raises:
-        TypeError: If an option is of the wrong type.
-        ValueError: If the tokenizer has no padding token or an option is out of range.
-
-    Example:
+    Examples:
         >>> from transformers import BertTokenizerFast
         >>> vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5, "b": 6}
         >>> class Autoencoding(DenoisingCollator):
@@ -134,49 +96,16 @@ class DenoisingCollator(CallRandomness):
     # Columns that a collator reads and no model's forward names; `PtmTrainer` keeps them.
     input_columns: ClassVar[tuple[str, ...]] = ()
 
-    def __post_init__(self) -> None:
-        check_choice("return_tensors", self.return_tensors, ("pt", "np"))
-        check_positive("pad_to_multiple_of", self.pad_to_multiple_of)
-        self.start_randomness(self.seed)
-        self._read_vocabulary()
-
-    def __call__(self, features: Sequence[Any], return_tensors: str | None = None) -> BatchEncoding:
-        """Corrupt a batch.
-
-        Args:
-            features: Rows as mappings (dict, BatchEncoding) or plain token ids; lists, numpy arrays or tensors, ragged
-                or padded. Without `attention_mask`, leading and trailing runs of the padding id count as padding
-                (unless that id is also another special token).
-            return_tensors: Overrides the collator's `return_tensors` for this call.
-
-        Returns:
-            The columns of the class's table, and columns of one value or one shape per row as they are. Columns that
-            a tokenizer writes (`token_type_ids`, `special_tokens_mask`, `offset_mapping`) and `labels` that came in
-            are consumed.
-
-        Raises:
-            TypeError: If `input_ids` are no rows of integers.
-            ValueError: If a row is too short, or a column cannot be kept.
-        """
-        kind = self.return_tensors if return_tensors is None else return_tensors
-        check_choice("return_tensors", kind, ("pt", "np"))
-        if self._vocabulary_length != len(self.tokenizer):
-            self._read_vocabulary()
+    def _batch(self, features: Sequence[Any]) -> dict[str, np.ndarray]:
         rows = self._flatten(features)
-        batch = self._corrupt(rows, self.next_generator())
-        if kind == "pt":
-            return BatchEncoding({name: torch.from_numpy(values) for name, values in batch.items()})
-        return BatchEncoding(batch)
+        return self._corrupt(rows, self.next_generator())
 
     def _corrupt(self, rows: FlatRows, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Give the columns of the batch."""
         raise NotImplementedError(f"`{type(self).__name__}._corrupt` must give the batch. Subclasses define it.")
 
     def _read_vocabulary(self) -> None:
-        """Build the tables of the tokenizer as it is now."""
-        self._tables: VocabularyTables = vocabulary_tables(self.tokenizer)
-        self._vocabulary_length = len(self.tokenizer)
-        self._detectable_pad = detectable_pad(self.tokenizer)
+        super()._read_vocabulary()
         if self.tokenizer.pad_token_id is None:
             raise ValueError(
                 f"`tokenizer` must have a padding token, got {type(self.tokenizer).__name__} without one: rows differ "
@@ -195,16 +124,14 @@ class DenoisingCollator(CallRandomness):
                 "several sequences. Do not pack the rows."
             )
         ids = columns.pop("input_ids")
-        sizes = [len(row) for row in ids]
-        width = padded_width(sizes, self.pad_to_multiple_of)
-        left = self.tokenizer.padding_side == "left"
-        input_ids = place_ids(ids, sizes, width, self._pad_id, left)
+        frame = RowFrame.of(ids, self.tokenizer, self.pad_to_multiple_of)
+        input_ids = frame.ids(ids, self._pad_id)
         mask_rows = columns.pop("attention_mask", None)
-        if mask_rows is None and min(sizes) == width and not (input_ids == self._detectable_pad).any():
+        if mask_rows is None and min(frame.lengths) == frame.width and not (input_ids == self._detectable_pad).any():
             text = np.ones(input_ids.shape, dtype=bool)  # full rows, by far the most
-            tokens, lengths = input_ids.ravel(), np.full(len(sizes), width, dtype=np.int64)
+            tokens, lengths = input_ids.ravel(), np.full(len(ids), frame.width, dtype=np.int64)
         else:
-            text = attention_mask(input_ids, sizes, left, self._detectable_pad, mask_rows) != 0
+            text = frame.attention_mask(input_ids, self._detectable_pad, mask_rows) != 0
             if self._detectable_pad is not None:  # a mask of ones over padded rows does not make text of them
                 text &= input_ids != self._detectable_pad
             tokens, lengths = input_ids[text], text.sum(axis=1)
@@ -214,7 +141,7 @@ class DenoisingCollator(CallRandomness):
                 f"`input_ids` must be in [0, {size}), the vocabulary, got ids from {tokens.min()} to {tokens.max()}. "
                 "Use the tokenizer that made these ids."
             )
-        return FlatRows(tokens, lengths, text, input_ids, sizes, columns)
+        return FlatRows(tokens, lengths, text, input_ids, frame, columns)
 
     def _encoder_side(self, rows: FlatRows, tokens: np.ndarray, lengths: np.ndarray) -> dict[str, np.ndarray]:
         """`input_ids` and `attention_mask` of noisy rows, and the columns of one value or shape per row."""
@@ -223,12 +150,12 @@ class DenoisingCollator(CallRandomness):
             "attention_mask": self._padded(np.ones_like(tokens), lengths, 0, self.tokenizer.padding_side == "left"),
         }
         for name, values in rows.columns.items():
-            if per_token(values, rows.row_sizes):
+            if per_token(values, rows.frame.lengths):
                 raise ValueError(
                     f"`{name}` has one entry per token, and {type(self).__name__} deletes and moves tokens. Remove "
                     f"the column with `dataset.remove_columns({name!r})`."
                 )
-            batch[name] = place_column(name, values, rows.row_sizes, 0, 0, left=False)
+            batch[name] = rows.frame.column(name, values, 0)
         return batch
 
     def _decoder_side(self, targets: np.ndarray, lengths: np.ndarray, start_id: int) -> dict[str, np.ndarray]:
@@ -248,19 +175,7 @@ class DenoisingCollator(CallRandomness):
 
 
 def per_token(rows: Sequence[Any], sizes: Sequence[int]) -> bool:
-    """Say whether a column has one entry per token in every row.
-
-    Args:
-        rows: One entry per feature.
-        sizes: Tokens of each row.
-
-    Returns:
-        Whether all are as long as their row.
-
-    Example:
-        >>> per_token([[1, 2], [3]], [2, 1]), per_token([7, 8], [2, 1])
-        (True, False)
-    """
+    """Say whether a column has one entry per token in every row."""
     return all(
         row is not MISSING and hasattr(row, "__len__") and getattr(row, "ndim", 1) and len(row) == size
         for row, size in zip(rows, sizes, strict=True)
@@ -268,22 +183,7 @@ def per_token(rows: Sequence[Any], sizes: Sequence[int]) -> bool:
 
 
 def end_token_id(tokenizer: PreTrainedTokenizerBase) -> int:
-    """Give the token that ends a text.
-
-    Args:
-        tokenizer: Fast or slow tokenizer.
-
-    Returns:
-        The id of eos, or of the separator where there is no eos (BERT's vocabularies).
-
-    Raises:
-        ValueError: If the tokenizer has neither.
-
-    Example:
-        >>> from transformers import BertTokenizerFast
-        >>> end_token_id(BertTokenizerFast(vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}))
-        3
-    """
+    """Give the token that ends a text."""
     for token in (tokenizer.eos_token_id, tokenizer.sep_token_id):
         if token is not None:
             return int(token)
@@ -293,57 +193,10 @@ def end_token_id(tokenizer: PreTrainedTokenizerBase) -> int:
     )
 
 
-def mask_token_id(tokenizer: PreTrainedTokenizerBase) -> int:
-    """Give the mask token, or say that there is none.
-
-    Args:
-        tokenizer: Fast or slow tokenizer.
-
-    Returns:
-        Its id.
-
-    Raises:
-        ValueError: If the tokenizer has none.
-
-    Example:
-        >>> from transformers import BertTokenizerFast
-        >>> mask_token_id(BertTokenizerFast(vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}))
-        4
-    """
-    if tokenizer.mask_token is None or tokenizer.mask_token_id is None:
-        raise ValueError(
-            f"`tokenizer` must have a mask token, got {type(tokenizer).__name__} without one. Set "
-            "`tokenizer.mask_token`, or choose a tokenizer that has one."
-        )
-    return int(tokenizer.mask_token_id)
-
-
 def random_tokens_from(
     tokenizer: PreTrainedTokenizerBase, tables: VocabularyTables, first_random_id: int | None
 ) -> RandomTokens:
-    """Give the uniform law of random replacement.
-
-    Args:
-        tokenizer: Its vocabulary is drawn from.
-        tables: Its tables.
-        first_random_id: Smallest id that is drawn; None draws neither special tokens nor the "[unused1]" entries of
-            BERT's vocabularies.
-
-    Returns:
-        The law.
-
-    Raises:
-        TypeError: If `first_random_id` is no integer.
-        ValueError: If it leaves no id.
-
-    Example:
-        >>> from transformers import BertTokenizerFast
-        >>> from hf_ptm_ext.collators import vocabulary_tables
-        >>> vocab = {"[PAD]": 0, "[unused0]": 1, "[UNK]": 2, "[CLS]": 3, "[SEP]": 4, "[MASK]": 5, "a": 6, "b": 7}
-        >>> tokenizer = BertTokenizerFast(vocab=vocab)
-        >>> random_tokens_from(tokenizer, vocabulary_tables(tokenizer), None).ids
-        array([6, 7])
-    """
+    """Give the uniform law of random replacement."""
     size = len(tables.special)
     vocabulary = {index: piece for piece, index in tokenizer.get_vocab().items() if 0 <= index < size}
     excluded = np.ones(size, dtype=bool)

@@ -7,26 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
-from transformers import BatchEncoding
 
 from ..masking import IGNORE_INDEX, check_entity_fate, corrupt_entities, entity_candidates
+from ..masking.checks import check_choice
 from ..masking.entities import SCOPES
-from .base import MaskingCollator, check_choice, check_positive
-from .batching import (
-    attention_mask,
-    collect_columns,
-    detectable_pad,
-    padded_width,
-    padding_id,
-    place_column,
-    place_ids,
-)
-from .randomness import CallRandomness
+from .base import BatchCollator, MaskingCollator
+from .batching import RowFrame, collect_columns, detectable_pad, padding_id
 
 
 @dataclass
-class DataCollatorForDenoisingEntities(CallRandomness):
+class DataCollatorForDenoisingEntities(BatchCollator):
     """Corrupt the entities that are aligned with tokens, and have the right ones predicted.
 
     | entity at a token | becomes | `entity_labels` |
@@ -45,8 +35,8 @@ class DataCollatorForDenoisingEntities(CallRandomness):
         processor: `ErnieThuProcessor`, or a tokenizer; pads the rows.
         replace_prob: probability of another entity (reference: 0.05).
         mask_prob: probability of no entity (reference: 0.15).
-        replace_scope: other entities are drawn from the distinct ones of the "batch" (reference), the clean one among
-            them, or of the "row" (paper).
+        replace_scope: other entities are drawn from the distinct ones of the "batch" (reference) or of the "row"
+            (paper).
         include_none_candidate: whether none is a candidate, with logit 0 (reference: yes); never a label.
         mlm: one of our masking collators, which masks the tokens and pads the rows; `None` masks nothing and keeps a
             `labels` column that the features have, as the original instances do.
@@ -56,11 +46,7 @@ class DataCollatorForDenoisingEntities(CallRandomness):
         return_tensors: "pt" or "np".
         seed: of the entity draws; the masking collator has its own.
 
-    Raises:
-        TypeError: If `mlm` is no masking collator of ours.
-        ValueError: If an option is out of range.
-
-    Example:
+    Examples:
         >>> from transformers import BertTokenizerFast
         >>> vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5, "b": 6}
         >>> tokenizer = BertTokenizerFast(vocab=vocab)
@@ -87,38 +73,24 @@ class DataCollatorForDenoisingEntities(CallRandomness):
     def __post_init__(self) -> None:
         check_entity_fate(self.replace_prob, self.mask_prob)
         check_choice("replace_scope", self.replace_scope, SCOPES)
-        check_choice("return_tensors", self.return_tensors, ("pt", "np"))
-        check_positive("pad_to_multiple_of", self.pad_to_multiple_of)
         if self.mlm is not None and not isinstance(self.mlm, MaskingCollator):
             raise TypeError(
                 f"`mlm` must be a masking collator of ours, got {self.mlm!r}. Pass for example "
                 "`DataCollatorForMaskedLanguageModeling(tokenizer)`."
             )
         if self.mlm is not None and self.pad_to_multiple_of is not None:
-            raise ValueError("`pad_to_multiple_of` must be given to the `mlm` collator, which pads the rows.")
-        self._tokenizer = getattr(self.processor, "tokenizer", self.processor)
-        self.start_randomness(self.seed)
+            raise ValueError(
+                f"`pad_to_multiple_of` must be given to the `mlm` collator, which pads the rows, got "
+                f"{self.pad_to_multiple_of} here."
+            )
+        self.tokenizer = getattr(self.processor, "tokenizer", self.processor)
+        super().__post_init__()
 
-    def __call__(self, features: Sequence[Any], return_tensors: str | None = None) -> BatchEncoding:
-        """Corrupt a batch.
+    def _read_vocabulary(self) -> None:
+        self._vocabulary_length = len(self.tokenizer)
+        self._detectable_pad = detectable_pad(self.tokenizer)
 
-        Args:
-            features: Rows with `input_ids` and clean `entity_ids` (0 = none; a row without them has none), ragged or
-                padded; further columns as in the masking collators.
-            return_tensors: Overrides the collator's `return_tensors` for this call.
-
-        Returns:
-            What `mlm` gives or the padded columns, and `entity_ids` (corrupted), `entity_mask` (1 where one is left,
-            and at the first token of each row or packed sequence), `entity_labels`, all `(batch, seq_len)`, and
-            `entity_candidates` `(batch, num_candidates)`, in every row the same: with a batch dimension it survives
-            being split over devices, and every device has all of them. With `table`, `entity_embeds` `(batch, seq_len,
-            dim)` and `entity_candidate_embeds` `(batch, num_candidates, dim)` in place of the ids.
-
-        Raises:
-            ValueError: If a column cannot be padded, or ids are negative or not one per token.
-        """
-        kind = self.return_tensors if return_tensors is None else return_tensors
-        check_choice("return_tensors", kind, ("pt", "np"))
+    def _batch(self, features: Sequence[Any]) -> dict[str, np.ndarray]:
         rows = [self._with_entities(feature) for feature in features]
         batch = dict(self._padded(rows) if self.mlm is None else self.mlm(rows, return_tensors="np"))
         clean = batch["entity_ids"]
@@ -140,38 +112,21 @@ class DataCollatorForDenoisingEntities(CallRandomness):
             del batch["entity_ids"]
             batch["entity_embeds"] = self.table.lookup(seen).numpy()
             batch["entity_candidate_embeds"] = np.tile(self.table.lookup(candidates).numpy(), (len(seen), 1, 1))
-        if kind == "pt":
-            return BatchEncoding({name: torch.from_numpy(values) for name, values in batch.items()})
-        return BatchEncoding(batch)
+        return batch
 
     def set_epoch(self, epoch: int) -> None:
-        """Name the epoch, to the masking collator too; see `CallRandomness`.
-
-        Args:
-            epoch: not negative.
-        """
+        """Name the epoch, to the masking collator too; see `CallRandomness`."""
         super().set_epoch(epoch)
         if self.mlm is not None:
             self.mlm.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Give what a resumed job needs, of the masking collator under `mlm`; see `CallRandomness`.
-
-        Returns:
-            The state.
-        """
+        """Give what a resumed job needs, of the masking collator under `mlm`; see `CallRandomness`."""
         state = super().state_dict()
         return state if self.mlm is None else {**state, "mlm": self.mlm.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state.
-
-        Args:
-            state: from `state_dict()`.
-
-        Raises:
-            ValueError: an entry is missing or negative.
-        """
+        """Go on from a saved state."""
         super().load_state_dict(state)
         if self.mlm is not None:
             self.mlm.load_state_dict(state.get("mlm", {}))
@@ -191,17 +146,14 @@ class DataCollatorForDenoisingEntities(CallRandomness):
         for name in ("offset_mapping", "special_tokens_mask", "word_ids"):
             columns.pop(name, None)
         ids = columns.pop("input_ids")
-        lengths = [len(row) for row in ids]
-        width = padded_width(lengths, self.pad_to_multiple_of)
-        left = self._tokenizer.padding_side == "left"
-        batch = {"input_ids": place_ids(ids, lengths, width, padding_id(self._tokenizer, lengths, width), left)}
+        frame = RowFrame.of(ids, self.tokenizer, self.pad_to_multiple_of)
+        batch = {"input_ids": frame.ids(ids, padding_id(self.tokenizer, frame))}
         masks = columns.pop("attention_mask", None)
-        pads = {"labels": IGNORE_INDEX, "token_type_ids": self._tokenizer.pad_token_type_id}
+        pads = {"labels": IGNORE_INDEX, "token_type_ids": self.tokenizer.pad_token_type_id}
         for name, values in columns.items():
-            batch[name] = place_column(name, values, lengths, width, pads.get(name, 0), left)
+            batch[name] = frame.column(name, values, pads.get(name, 0))
         if masks is not None or "sequence_ids" not in batch:
-            pad = detectable_pad(self._tokenizer)
-            batch["attention_mask"] = attention_mask(batch["input_ids"], lengths, left, pad, masks)
+            batch["attention_mask"] = frame.attention_mask(batch["input_ids"], self._detectable_pad, masks)
         return batch
 
 

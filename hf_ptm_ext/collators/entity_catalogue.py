@@ -18,14 +18,10 @@ class EntityCatalogue:
 
     Args:
         names: names of each entity: its label and aliases.
-        types: types of each entity, any labels that can be compared and hashed; an entity without any is never
-            replaced.
+        types: types of each entity, any labels that can be compared and hashed; without any it is never replaced.
         tokenizer: tokenizer of the text that the names will stand in.
 
-    Raises:
-        ValueError: names and types are not of one length, or a name has no token.
-
-    Example:
+    Examples:
         >>> from transformers import BertTokenizerFast
         >>> vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "rome": 5, "bonn": 6, "anna": 7}
         >>> catalogue = EntityCatalogue(
@@ -86,15 +82,7 @@ class EntityCatalogue:
         self._place_offsets = _offsets(counts)
 
     def replacements(self, entities: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Draw another entity of the same type for each entity.
-
-        Args:
-            entities: int `(num_mentions,)`.
-            rng: source of randomness.
-
-        Returns:
-            Entities, int64 `(num_mentions,)`; -1 where there is no other of any of its types.
-        """
+        """Draw another entity of the same type for each entity."""
         first, choices = self._place_offsets[entities], np.diff(self._place_offsets)[entities]
         possible = choices > 0
         drawn = np.full(len(entities), -1, dtype=np.int64)
@@ -106,15 +94,7 @@ class EntityCatalogue:
         return drawn
 
     def names_of(self, entities: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Draw a name for each entity.
-
-        Args:
-            entities: int `(num_mentions,)`.
-            rng: source of randomness.
-
-        Returns:
-            Where each name begins in `tokens`, and how many tokens it has; int64 `(num_mentions,)` each.
-        """
+        """Draw a name for each entity."""
         first, count = self._entity_offsets[entities], np.diff(self._entity_offsets)[entities]
         name = first + _below(count, rng)
         return self._name_offsets[name], np.diff(self._name_offsets)[name]

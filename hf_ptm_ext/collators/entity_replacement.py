@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -16,15 +16,11 @@ from .entity_catalogue import EntityCatalogue
 COLUMNS = ("input_ids", "attention_mask", "token_type_ids", "special_tokens_mask", "mention_spans", "mention_entities")
 
 
-@dataclass
+@dataclass(kw_only=True)
 class MentionLayout(TokenLayout):
-    """A `TokenLayout` that knows the tokens of entity mentions.
+    """A `TokenLayout` that knows the positions inside of entity mentions, boolean `(batch, seq_len)`."""
 
-    Args:
-        mentions: Positions inside a mention, boolean `(batch, seq_len)`.
-    """
-
-    mentions: np.ndarray | None = None
+    mentions: np.ndarray
 
 
 @dataclass
@@ -45,18 +41,14 @@ class DataCollatorForEntityReplacement(MaskingCollator):
 
     Args:
         catalogue: the entities, with names and types.
-        replace_probability: probability of a mention whose left neighbour is not replaced (default 0.5: the paper does
-            not say).
+        replace_probability: probability of a mention whose left neighbour is not replaced (the paper does not say).
         mlm_probability: share of tokens to draw (reference script: 0.15; paper: 0.05).
         max_length: tokens of a row after replacement; the end of a longer one is cut before its last token, and cut
             mentions are ignored. None for no limit.
 
     The other arguments are those of `MaskingCollator`.
 
-    Raises:
-        ValueError: If the tokenizer has no mask token or an option is out of range.
-
-    Example:
+    Examples:
         >>> from transformers import BertTokenizerFast
         >>> vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "in": 5, "rome": 6, "bad": 7}
         >>> tokenizer = BertTokenizerFast(vocab=vocab)
@@ -81,6 +73,7 @@ class DataCollatorForEntityReplacement(MaskingCollator):
         super().__post_init__()
         if not isinstance(self.catalogue, EntityCatalogue):
             raise TypeError(f"`catalogue` must be an EntityCatalogue, got {type(self.catalogue).__name__}.")
+        self._catalogue = self.catalogue
         check_probability("replace_probability", self.replace_probability)
         check_positive("max_length", self.max_length)
 
@@ -131,12 +124,6 @@ class DataCollatorForEntityReplacement(MaskingCollator):
                 padded[name_of_column] = column
             prepared.append(padded)
         return prepared
-
-    @property
-    def _catalogue(self) -> EntityCatalogue:
-        if self.catalogue is None:
-            raise TypeError("`catalogue` must be an EntityCatalogue, got None.")
-        return self.catalogue
 
     def _read(self, features: Sequence[Any]) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
         """Ids without padding, spans `(mentions, 2)` in order and entities `(mentions,)` of each row."""
@@ -208,10 +195,9 @@ class DataCollatorForEntityReplacement(MaskingCollator):
         np.add.at(steps, (rows, batch["entity_start"][real]), 1)
         np.add.at(steps, (rows, batch["entity_end"][real]), -1)
         mentions = steps.cumsum(axis=1)[:, :-1] > 0
-        return MentionLayout(**{**vars(layout), "mentions": mentions}), batch
+        return MentionLayout(**vars(layout), mentions=mentions), batch
 
     def _select(self, layout: TokenLayout, rng: np.random.Generator) -> np.ndarray:
         budget = np.ceil(layout.candidates.sum(axis=1) * self.mlm_probability - 1e-9).astype(np.int64)
         drawn = exact_tokens(layout.candidates, budget, rng, layout.groups())
-        mentions = layout.mentions if isinstance(layout, MentionLayout) else None
-        return drawn if mentions is None else drawn & ~mentions
+        return drawn & ~cast(MentionLayout, layout).mentions

@@ -11,7 +11,8 @@ import torch
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 from ..data.triples import NegativeSampler
-from .base import check_choice, check_positive
+from ..masking.checks import check_choice
+from .base import check_positive
 from .randomness import CallRandomness
 
 VARIANTS = ("plain", "cond", "rel")
@@ -48,10 +49,7 @@ class DataCollatorForKnowledgeEmbedding(CallRandomness):
         max_relation_length: tokens of a relation description, `<s>` included (KEPLER: 64).
         seed: seed of the corruptions, with epoch, process, worker and call; None for fresh entropy.
 
-    Raises:
-        ValueError: an option is out of range, or a variant lacks the relation descriptions.
-
-    Example:
+    Examples:
         >>> from transformers import BertTokenizerFast
         >>> vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5, "b": 6}
         >>> collator = DataCollatorForKnowledgeEmbedding(
@@ -94,7 +92,10 @@ class DataCollatorForKnowledgeEmbedding(CallRandomness):
         self._separator = self.tokenizer.sep_token_id
         self._pad = self.tokenizer.pad_token_id
         if None in (self._first, self._separator, self._pad):
-            raise ValueError("`tokenizer` must have a first token (cls or bos), a separator and a padding token.")
+            raise ValueError(
+                f"`tokenizer` must have a first token (cls or bos), a separator and a padding token, got the ids "
+                f"{self._first}, {self._separator} and {self._pad}."
+            )
         self._sampler = NegativeSampler(np.asarray(self.known_triples), len(self.descriptions), self.num_relations)
         self.start_randomness(self.seed)
 
@@ -104,19 +105,7 @@ class DataCollatorForKnowledgeEmbedding(CallRandomness):
         return ("triple", *getattr(self.mlm_collator, "input_columns", ()))
 
     def __call__(self, features: Sequence[Mapping[str, Any]]) -> BatchEncoding:
-        """Make a batch.
-
-        Args:
-            features: rows with `triple`, three numbers: head, relation, tail; and the columns of the text.
-
-        Returns:
-            The text collator's columns, and `description_input_ids`, `description_attention_mask`
-            `(batch, roles, length)`, `relation_ids` `(batch,)`. Roles: head, tail, corrupted heads, corrupted tails;
-            then head and tail with relation ("cond"), or the relation ("rel").
-
-        Raises:
-            ValueError: a row has no triple, or a triple names what is not there.
-        """
+        """Make a batch."""
         triples = self._triples(features)
         batch: dict[str, Any] = {}
         if self.mlm_collator is not None:

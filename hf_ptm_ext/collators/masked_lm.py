@@ -1,7 +1,7 @@
 """Masked language modelling, token by token (Devlin et al. 2019, https://arxiv.org/abs/1810.04805; RoBERTa).
 
-Dynamic: every call draws new positions. Against upstream's collator: a budget that can be exact, an option against
-empty rows, a fate that words or spans can share, random tokens by corpus frequency, ragged extra columns, packed rows.
+Beside what upstream's has: a budget that can be exact, no empty rows, shared fates, random tokens by corpus
+frequency, ragged extra columns, packed rows.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..masking import bernoulli_tokens, bert_budget, exact_tokens
-from .base import MaskingCollator, TokenLayout, check_choice, check_positive
+from ..masking.checks import check_choice
+from .base import MaskingCollator, TokenLayout, check_positive
 
 BUDGETS = ("bernoulli", "exact")
 
@@ -36,10 +37,7 @@ class DataCollatorForMaskedLanguageModeling(MaskingCollator):
 
     The other arguments are those of `MaskingCollator`.
 
-    Raises:
-        ValueError: If the tokenizer has no mask token or an option is out of range.
-
-    Example:
+    Examples:
         >>> from transformers import BertTokenizerFast
         >>> vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5, "b": 6}
         >>> collator = DataCollatorForMaskedLanguageModeling(BertTokenizerFast(vocab=vocab), budget="exact", seed=0)
@@ -64,18 +62,7 @@ class DataCollatorForMaskedLanguageModeling(MaskingCollator):
 
 
 def check_budget(budget: str, max_predictions: int | None) -> None:
-    """Raise unless the budget mode and its bound go together.
-
-    Args:
-        budget: "exact" or "bernoulli".
-        max_predictions: Upper bound of the exact count, or None.
-
-    Raises:
-        ValueError: If the mode is unknown, the bound not positive, or a bound given without an exact count.
-
-    Example:
-        >>> check_budget("exact", 20)
-    """
+    """Raise unless the budget mode and its bound go together."""
     check_choice("budget", budget, BUDGETS)
     check_positive("max_predictions", max_predictions)
     if budget == "bernoulli" and max_predictions is not None:

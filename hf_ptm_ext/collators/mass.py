@@ -35,41 +35,30 @@ from ..masking import (
     sample_fragments,
     sample_pieces,
 )
-from .base import check_choice, check_end_token, check_positive
-from .batching import place_column
-from .denoising import DenoisingCollator, FlatRows, end_token_id, mask_token_id, random_tokens_from
+from ..masking.checks import check_choice
+from ..masking.fragments import check_edges
+from .base import check_end_token, check_positive, mask_token_id
+from .denoising import DenoisingCollator, FlatRows, end_token_id, random_tokens_from
 
 FIRST_DECODER_TOKENS = ("previous", "mask")
+_PAPER: dict[str, Any] = {"mask_prob": 0.5, "block_size": None, "start_prob": 0.2, "end_prob": 0.2}
+_VARIANTS: dict[str, dict[str, Any]] = {
+    "summarization": {},
+    "paper": _PAPER,
+    "unsupervised_nmt": {**_PAPER, "length_rule": "round", "first_random_id": 0},
+    "supervised_nmt": {
+        **_PAPER,
+        "length_rule": "round",
+        "exclude_last_start": True,
+        "prepend_end_token": True,
+        "original_positions": False,
+        "decoder_mask_prob": 0.1,
+        "decoder_random_prob": 0.1,
+        "encoder_window": "shifted",
+    },
+}
 MASS_VARIANTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {
-        "summarization": MappingProxyType({}),
-        "paper": MappingProxyType({"mask_prob": 0.5, "block_size": None, "start_prob": 0.2, "end_prob": 0.2}),
-        "unsupervised_nmt": MappingProxyType(
-            {
-                "mask_prob": 0.5,
-                "block_size": None,
-                "length_rule": "round",
-                "start_prob": 0.2,
-                "end_prob": 0.2,
-                "first_random_id": 0,
-            }
-        ),
-        "supervised_nmt": MappingProxyType(
-            {
-                "mask_prob": 0.5,
-                "block_size": None,
-                "length_rule": "round",
-                "start_prob": 0.2,
-                "end_prob": 0.2,
-                "exclude_last_start": True,
-                "prepend_end_token": True,
-                "original_positions": False,
-                "decoder_mask_prob": 0.1,
-                "decoder_random_prob": 0.1,
-                "encoder_window": "shifted",
-            }
-        ),
-    }
+    {name: MappingProxyType(options) for name, options in _VARIANTS.items()}
 )
 
 
@@ -97,8 +86,8 @@ class DataCollatorForMassPreTraining(DenoisingCollator):
     Args:
         mask_prob: Share p of tokens to predict. The summarization code's default, which its command leaves: 0.15; the
             paper and the translation code: 0.5.
-        block_size: Tokens of the windows that each lose one fragment (summarization: 64). None: one fragment for the
-            row (paper, translation).
+        block_size: Tokens of the windows that each lose one fragment (summarization: 64). None: the row (paper,
+            translation).
         length_rule: "floor": floor(w p) tokens of a window of w (summarization). "round": round_half_even(n p) of the
             n tokens of the row, with `block_size=None` (translation).
         start_prob: Share of fragments put at the beginning of their window; `start_prob=0.2, end_prob=0.2` is the
@@ -115,8 +104,7 @@ class DataCollatorForMassPreTraining(DenoisingCollator):
             token as all released code does, or "mask", as the paper's figure shows.
         prepend_end_token: Let an end token that the encoder does not see precede each row, so that the first token
             can be predicted too (supervised translation). Default False.
-        original_positions: Give `decoder_position_ids`. False: leave them out, positions run on (supervised
-            translation).
+        original_positions: Give `decoder_position_ids`. False: positions run on (supervised translation).
         decoder_mask_prob: Probability that a decoder input becomes [MASK] (supervised translation: 0.1). Default 0.
         decoder_random_prob: Probability that it becomes a random token (supervised translation: 0.1). Default 0.
         encoder_window: Which tokens are corrupted for the encoder: "fragment", those to predict; or "shifted", one
@@ -124,11 +112,7 @@ class DataCollatorForMassPreTraining(DenoisingCollator):
 
     The other arguments are those of `DenoisingCollator`.
 
-    Raises:
-        TypeError: If an option is of the wrong type.
-        ValueError: If the tokenizer has no mask or padding token, or an option is out of range.
-
-    Example:
+    Examples:
         >>> from transformers import BertTokenizerFast
         >>> vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5, "b": 6, "c": 7, "d": 8}
         >>> always_masked = {"mask_replace_prob": 1.0, "random_replace_prob": 0.0}
@@ -170,13 +154,7 @@ class DataCollatorForMassPreTraining(DenoisingCollator):
         check_positive("piece_length", self.piece_length)
         check_fate(self.mask_replace_prob, self.random_replace_prob)
         check_fate(self.decoder_mask_prob, self.decoder_random_prob)
-        check_probability("start_prob", self.start_prob)
-        check_probability("end_prob", self.end_prob)
-        if self.start_prob + self.end_prob > 1 + 1e-9:
-            raise ValueError(
-                f"`start_prob` + `end_prob` must not exceed 1, got {self.start_prob} + {self.end_prob}. MASS uses 0.2 "
-                "and 0.2."
-            )
+        check_edges(self.start_prob, self.end_prob)
         if self.length_rule == "round" and self.block_size is not None:
             raise ValueError(
                 f"`block_size` must be None with `length_rule`='round', which counts the tokens of the row, got "
@@ -185,7 +163,7 @@ class DataCollatorForMassPreTraining(DenoisingCollator):
         if self.piece_length is not None and (self.exclude_last_start or self.encoder_window == "shifted"):
             raise ValueError(
                 "`piece_length` must be None with `exclude_last_start` and `encoder_window`='shifted', rules of "
-                "another variant."
+                f"another variant, got {self.piece_length}."
             )
         super().__post_init__()
 
@@ -240,9 +218,8 @@ class DataCollatorForMassPreTraining(DenoisingCollator):
             rows.tokens, inside, self.mask_replace_prob, self.random_replace_prob, rng
         )
         batch = {"input_ids": input_ids, "attention_mask": rows.text.astype(np.int64)}
-        width, left = input_ids.shape[1], self.tokenizer.padding_side == "left"
         for name, values in rows.columns.items():
-            batch[name] = place_column(name, values, rows.row_sizes, width, self.pad_values.get(name, 0), left)
+            batch[name] = rows.frame.column(name, values, self.pad_values.get(name, 0))
         return batch
 
     def _fed(

@@ -28,18 +28,7 @@ _WORDS = BertPreTokenizer()
 
 
 def basic_words(text: str) -> list[str]:
-    """Split a text as BERT does before it cuts pieces: at white space, punctuation and Chinese characters.
-
-    Args:
-        text: any text.
-
-    Returns:
-        Its words; case and accents are left to the tokenizers.
-
-    Example:
-        >>> basic_words("don't 去北京")
-        ['don', "'", 't', '去', '北', '京']
-    """
+    """Split a text as BERT does before it cuts pieces: at white space, punctuation and Chinese characters."""
     return [word for word, _ in _WORDS.pre_tokenize_str(_SPACED.normalize_str(text))]
 
 
@@ -65,10 +54,7 @@ class DataCollatorForMixedVocabulary(CallRandomness):
         max_length: pieces of a row, special ones included; a text ends before the first word that fits one side only.
         seed: seed of all draws; `None` for fresh entropy.
 
-    Raises:
-        ValueError: a tokenizer lacks a special token or cuts no words into word pieces, or an option is out of range.
-
-    Example:
+    Examples:
         >>> from transformers import BertTokenizerFast
         >>> special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
         >>> small, large = ([*special, "a", "##b"], [*special, "ab", "a", "b"])
@@ -112,15 +98,7 @@ class DataCollatorForMixedVocabulary(CallRandomness):
         self.start_randomness(self.seed)
 
     def __call__(self, features: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        """Collate.
-
-        Args:
-            features: rows with `text`, whose words are BERT's (see `basic_words`), or `words`.
-
-        Returns:
-            `input_ids`, `attention_mask` and `labels` of the student; the same with `teacher_` in front, and
-            `teacher_vocabulary_ids`: 1 where an id of the teacher's input or labels is of the student's vocabulary.
-        """
+        """Collate."""
         rng = self.next_generator()
         rows = [self._words(row) for row in features]
         self._learn({word for row in rows for word in row})
@@ -218,6 +196,3 @@ class DataCollatorForMixedVocabulary(CallRandomness):
             "labels": selected_labels(ids, selected),
             "vocabulary_ids": of,
         }
-
-
-__all__ = ["DataCollatorForMixedVocabulary"]

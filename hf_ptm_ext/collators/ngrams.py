@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ..models.zen.tokenization_zen import NGRAM_INPUTS
+from ..models.tokenization_zen import NGRAM_INPUTS
 
 
 @dataclass
@@ -26,17 +26,13 @@ class DataCollatorWithNgrams:
     | ngram_token_type_ids | (batch, ngrams) | token type of the first token |
 
     Args:
-        collator: Makes the batch, as tensors: `DataCollatorForMaskedLanguageModeling` or `...ForWholeWordMasking` for
-            pre-training, or any other.
+        collator: Makes the batch, as tensors: `DataCollatorForMaskedLanguageModeling` for pre-training, or any other.
         tokenizer: A `ZenTokenizer`, whose options say how many n-grams a row has and which.
         max_length: Tokens of the longest row, for a tokenizer with `ngram_limit="proportional"`.
         fixed_width: Whether the columns always have the tokenizer's `max_ngrams` entries, for compiled models. Default
             False: as many as the row with the most has.
 
-    Raises:
-        TypeError: If the tokenizer finds no n-grams.
-
-    Example:
+    Examples:
         >>> from hf_ptm_ext import DataCollatorForMaskedLanguageModeling, ZenTokenizer
         >>> words = "[PAD] [UNK] [CLS] [SEP] [MASK] 提 高 速 公 路".split()
         >>> tokenizer = ZenTokenizer({word: number for number, word in enumerate(words)}, ngrams=["提高", "公路"])
@@ -58,14 +54,7 @@ class DataCollatorWithNgrams:
             )
 
     def __call__(self, features: list[Any]) -> Any:
-        """Make a batch.
-
-        Args:
-            features: Rows as the other collator takes them; their n-grams, if they have some, are left out.
-
-        Returns:
-            Its batch, with the n-grams.
-        """
+        """Make a batch."""
         rows = [dict(row) if hasattr(row, "keys") else row for row in features]
         for row in rows:
             for name in NGRAM_INPUTS if isinstance(row, dict) else ():
@@ -82,27 +71,15 @@ class DataCollatorWithNgrams:
     # ---- draws are the other collator's ----
 
     def set_epoch(self, epoch: int) -> None:
-        """Hand the epoch to the other collator.
-
-        Args:
-            epoch: Number of the epoch.
-        """
+        """Hand the epoch to the other collator."""
         if hasattr(self.collator, "set_epoch"):
             self.collator.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the other collator.
-
-        Returns:
-            Its `state_dict`, empty if it has none.
-        """
+        """The state of the other collator."""
         return self.collator.state_dict() if hasattr(self.collator, "state_dict") else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the other collator.
-
-        Args:
-            state: What `state_dict` gave.
-        """
+        """Restore the other collator."""
         if hasattr(self.collator, "load_state_dict"):
             self.collator.load_state_dict(state)

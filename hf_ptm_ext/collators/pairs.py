@@ -7,6 +7,21 @@ from typing import Any
 from ..masking import IGNORE_INDEX
 from .batching import to_array
 
+# Columns of a feature that say nothing about the row that is assembled of it.
+CONSUMED = (
+    *("source_ids", "target_ids", "input_ids", "labels", "attention_mask", "token_type_ids", "special_tokens_mask"),
+    *("offset_mapping", "position_ids", "word_ids", "decoder_input_ids", "decoder_attention_mask"),
+)
+
+
+def check_assembled(word_boundaries: str) -> None:
+    """Refuse words from a column, which an assembled row has not."""
+    if word_boundaries == "column":
+        raise ValueError(
+            f"`word_boundaries` must not be {word_boundaries!r} here: the row is assembled and has no such column. "
+            "Use 'tokenizer'."
+        )
+
 
 def source_and_target(
     feature: Any, index: int, begin_id: int | None, end_id: int | None, pad_id: int | None
@@ -16,24 +31,6 @@ def source_and_target(
     Two pairs of columns are understood: `source_ids` and `target_ids`, ids without special tokens; or `input_ids` and
     `labels`, as sequence-to-sequence scripts tokenise (`tokenizer(source, text_target=target)`), from which a leading
     begin token, a trailing end token, padding, and -100 are taken off.
-
-    Args:
-        feature: A mapping.
-        index: Row of the feature, for messages.
-        begin_id: Id that a tokenizer puts in front of a text ([CLS]); None if it puts none.
-        end_id: Id that it puts behind ([SEP]); None if it puts none.
-        pad_id: Id of padding at both ends, from `detectable_pad`; None: there is none.
-
-    Returns:
-        Source and target.
-
-    Raises:
-        TypeError: If the ids are no integers.
-        ValueError: If a column is missing, or `source_ids` or `target_ids` have special tokens at their ends.
-
-    Example:
-        >>> source_and_target({"input_ids": [2, 5, 3], "labels": [2, 6, 3, -100]}, 0, 2, 3, None)
-        ([5], [6])
     """
     columns = sorted(feature) if hasattr(feature, "keys") else []
     for names in (("source_ids", "target_ids"), ("input_ids", "labels")):
@@ -67,21 +64,7 @@ def source_and_target(
 
 
 def stripped(ids: list[int], begin_id: int | None, end_id: int | None, pad_id: int | None) -> list[int]:
-    """Take padding at both ends, one leading begin token and one trailing end token off.
-
-    Args:
-        ids: Token ids.
-        begin_id: As in `source_and_target`.
-        end_id: As in `source_and_target`.
-        pad_id: As in `source_and_target`.
-
-    Returns:
-        What is left.
-
-    Example:
-        >>> stripped([0, 2, 5, 3, 0], 2, 3, 0)
-        [5]
-    """
+    """Take padding at both ends, one leading begin token and one trailing end token off."""
     begin, end = 0, len(ids)
     if pad_id is not None:
         while begin < end and ids[begin] == pad_id:
@@ -96,23 +79,7 @@ def stripped(ids: list[int], begin_id: int | None, end_id: int | None, pad_id: i
 
 
 def id_list(name: str, values: Any, index: int) -> list[int]:
-    """One row of integers as a list.
-
-    Args:
-        name: Column of the row, for messages.
-        values: List, numpy array or tensor.
-        index: Row, for messages.
-
-    Returns:
-        The integers.
-
-    Raises:
-        TypeError: If the values are no row of integers.
-
-    Example:
-        >>> id_list("source_ids", (5, 6), 0)
-        [5, 6]
-    """
+    """One row of integers as a list."""
     array = to_array(values)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise TypeError(

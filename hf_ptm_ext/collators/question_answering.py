@@ -26,11 +26,10 @@ class SquadFeatures:
         doc_stride: how many tokens of the passage two windows share (default 128, or half of what fits).
         max_question_len: longer questions are cut to this many tokens (default 64, as BERT's run_squad.py).
         training: whether to add `start_positions` and `end_positions` (default True).
-        columns: names of the id, the question (`None`: there is none, and windows hold the passage alone), the passage
-            and the answers.
+        columns: names of the id, the question (`None`: windows hold the passage alone), the passage and the answers.
         options: further arguments of the tokenizer's call.
 
-    Example:
+    Examples:
         >>> from transformers import BertTokenizer
         >>> words = "[PAD] [UNK] [CLS] [SEP] [MASK] who ? jane did".split()
         >>> tokenizer = BertTokenizer({word: number for number, word in enumerate(words)}, model_max_length=16)
@@ -51,20 +50,7 @@ class SquadFeatures:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, batch: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
-        """Make windows.
-
-        Args:
-            batch: columns of rows. Answers are `{"text": [...], "answer_start": [...]}` or a list of
-                `{"text", "answer_start"}`, empty for a question without one; the first is learnt.
-
-        Returns:
-            The model's inputs, and for each window `example_id`, `offset_mapping` (in the passage; (0, 0) for what
-            cannot be an answer), `null_index`, and in training the two positions.
-
-        Raises:
-            ValueError: a column is missing, an answer is not where the passage should have it, or see
-                `question_windows`.
-        """
+        """Make windows."""
         name_of_id, question, context, answers = self.columns
         needed = (name_of_id, question, context, *([answers] if self.training else []))
         missing = [name for name in needed if name is not None and name not in batch]
@@ -101,23 +87,7 @@ class SquadFeatures:
 
 
 def answer_span(answers: Any, context: str, name: Any) -> tuple[int, int] | None:
-    """Begin and end of the first answer in its passage, without white space around it.
-
-    Args:
-        answers: in either shape.
-        context: the passage.
-        name: the question's id, for messages.
-
-    Returns:
-        The characters, or `None` for a question without an answer.
-
-    Raises:
-        ValueError: the answer is not there.
-
-    Example:
-        >>> answer_span({"text": [" Bern"], "answer_start": [2]}, "In Bern.", "1")
-        (3, 7)
-    """
+    """Begin and end of the first answer in its passage, without white space around it."""
     if isinstance(answers, Mapping):
         pairs = list(zip(answers.get("text", ()), answers.get("answer_start", ()), strict=False))
     else:
@@ -135,16 +105,7 @@ def answer_span(answers: Any, context: str, name: Any) -> tuple[int, int] | None
 
 
 def answer_positions(window: Window, span: tuple[int, int] | None, length: int) -> tuple[int, int]:
-    """First and last token of an answer in a window.
-
-    Args:
-        window: the window.
-        span: characters of the answer, or `None`.
-        length: of the passage in characters.
-
-    Returns:
-        The tokens; [CLS] for both where the window does not hold the whole answer.
-    """
+    """First and last token of an answer in a window."""
     nothing = window.null_index, window.null_index
     tokens = np.flatnonzero(window.answerable)
     if span is None or not len(tokens):
@@ -171,7 +132,7 @@ class DataCollatorForQuestionAnswering:
         max_length: for `padding="max_length"`.
         pad_to_multiple_of: round lengths up.
 
-    Example:
+    Examples:
         >>> from transformers import BertTokenizer
         >>> words = "[PAD] [UNK] [CLS] [SEP] [MASK] a b".split()
         >>> tokenizer = BertTokenizer({word: number for number, word in enumerate(words)})
@@ -188,14 +149,7 @@ class DataCollatorForQuestionAnswering:
     pad_to_multiple_of: int | None = None
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-        """Make a batch.
-
-        Args:
-            rows: windows.
-
-        Returns:
-            Inputs `(batch, seq_len)`, and `start_positions` and `end_positions` `(batch,)` if all rows have them.
-        """
+        """Make a batch."""
         names = [name for name in self.tokenizer.model_input_names if name in rows[0]]
         batch = dict(
             self.tokenizer.pad(
@@ -211,6 +165,3 @@ class DataCollatorForQuestionAnswering:
             if all(name in row for row in rows):
                 batch[name] = torch.tensor([row[name] for row in rows])
         return batch
-
-
-__all__ = ["DataCollatorForQuestionAnswering", "SquadFeatures", "answer_positions", "answer_span"]

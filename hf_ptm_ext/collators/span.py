@@ -1,8 +1,6 @@
 """Span masking and span-boundary targets (Joshi et al. 2020, SpanBERT, https://arxiv.org/abs/1907.10529).
 
-Spans of whole words, lengths from a clipped geometric law, exactly ceil(0.15 n) tokens of each content block of n
-tokens, one fate per merged span. For the span boundary objective every span inside its block yields the positions of
-its two outer neighbours and the ids of its tokens.
+The rule is `masking.spans`'; one fate per merged span.
 """
 
 from __future__ import annotations
@@ -19,8 +17,9 @@ from ..masking import (
     span_budget,
     span_length_probabilities,
 )
+from ..masking.checks import check_choice
 from ..masking.pairs import ENDPOINTS
-from .base import MaskingCollator, TokenLayout, check_choice, check_positive
+from .base import MaskingCollator, TokenLayout, check_positive
 
 
 @dataclass
@@ -40,8 +39,8 @@ class DataCollatorForSpanMasking(MaskingCollator):
     `SpanBertForPreTraining`.
 
     Args:
-        replacement_unit: Default "span": one fate per merged span (the released recipe); "token" is the reference's
-            code default.
+        replacement_unit: "span": one fate per merged span (the released recipe); the reference's code default is
+            "token".
         geometric_p: Parameter of the length law (SpanBERT: 0.2).
         max_span_length: Longest drawn span in words (SpanBERT: 10).
         max_pair_targets: Targets S of each span (SpanBERT's recipe: 15).
@@ -53,10 +52,7 @@ class DataCollatorForSpanMasking(MaskingCollator):
     `random_token_counts` for that. For characters as units of a language without word ids use
     `word_boundaries="token"`.
 
-    Raises:
-        ValueError: If the tokenizer has no mask token, no word boundaries can be found, or an option is out of range.
-
-    Example:
+    Examples:
         >>> from transformers import BertTokenizerFast
         >>> vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5, "##b": 6}
         >>> collator = DataCollatorForSpanMasking(BertTokenizerFast(vocab=vocab), max_pair_targets=4, seed=0)

@@ -54,11 +54,7 @@ class DataCollatorForSpanCorruption(DenoisingCollator):
 
     The other arguments are those of `DenoisingCollator`.
 
-    Raises:
-        TypeError: If an option is of the wrong type.
-        ValueError: If the tokenizer has no sentinels, padding or end token, or an option is out of range.
-
-    Example:
+    Examples:
         >>> from transformers import BertTokenizerFast
         >>> vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5, "b": 6, "<extra_id_0>": 7}
         >>> batch = DataCollatorForSpanCorruption(BertTokenizerFast(vocab=vocab), seed=0)([[5, 5, 5, 6]])

@@ -29,11 +29,11 @@ from ..masking import (
     rotated,
     sample_infilling_spans,
 )
-from .base import check_choice
-from .batching import place_column
-from .denoising import DenoisingCollator, FlatRows, end_token_id, mask_token_id, random_tokens_from
+from ..masking.checks import check_choice
+from .base import mask_token_id
+from .denoising import DenoisingCollator, FlatRows, end_token_id, random_tokens_from
 from .vocabulary import ids_of_texts
-from .words import WORD_BOUNDARIES, find_word_starts, take_word_rows
+from .words import WORD_BOUNDARIES, find_word_starts, placed_word_ids, take_word_rows
 
 MASK_LENGTHS = ("span-poisson", "word", "subword")
 # Full stops of Latin, Chinese and Japanese (also half and full width), Devanagari, Arabic, Armenian and Ethiopic.
@@ -77,11 +77,7 @@ class DataCollatorForTextInfilling(DenoisingCollator):
 
     The other arguments are those of `DenoisingCollator`.
 
-    Raises:
-        TypeError: If an option is of the wrong type.
-        ValueError: If the tokenizer has no mask, padding or end token or no full stop, or an option is out of range.
-
-    Example:
+    Examples:
         >>> from transformers import BertTokenizerFast
         >>> vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5, "b": 6, ".": 7}
         >>> collator = DataCollatorForTextInfilling(BertTokenizerFast(vocab=vocab), mask_random_ratio=0.0, seed=1)
@@ -112,10 +108,7 @@ class DataCollatorForTextInfilling(DenoisingCollator):
             check_probability(name, getattr(self, name))
         check_choice("mask_length", self.mask_length, MASK_LENGTHS)
         check_choice("word_boundaries", self.word_boundaries, WORD_BOUNDARIES)
-        if self.replace_length not in REPLACE_LENGTHS:
-            raise ValueError(
-                f"`replace_length` must be one of {REPLACE_LENGTHS}, got {self.replace_length}. BART uses 1."
-            )
+        check_choice("replace_length", self.replace_length, REPLACE_LENGTHS, "BART uses 1.")
         if not self.insert_ratio >= 0:
             raise ValueError(f"`insert_ratio` must not be negative, got {self.insert_ratio}. BART uses 0.")
         if self.mask_length == "span-poisson":
@@ -194,13 +187,7 @@ class DataCollatorForTextInfilling(DenoisingCollator):
         blocks[0, body.start[body.lengths > 0]] = True
         word_ids = None
         if word_rows is not None:
-            left = self.tokenizer.padding_side == "left"
-            placed = place_column("word_ids", word_rows, rows.row_sizes, rows.text.shape[1], -1, left)
-            if placed.shape != rows.text.shape:
-                raise ValueError(
-                    f"`word_ids` must have one entry per token, got shape {placed.shape} for {rows.text.shape} ids."
-                )
-            flat = placed[rows.text]
+            flat = placed_word_ids(word_rows, rows.frame)[rows.text]
             word_ids = (flat if order is None else flat[order])[None]
             candidates = candidates & (word_ids >= 0)
         name = type(self.tokenizer).__name__

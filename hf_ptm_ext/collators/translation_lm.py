@@ -16,27 +16,11 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-from transformers import BatchEncoding
 
 from ..masking import bernoulli_tokens, block_starts, weighted_tokens
 from .base import MaskingCollator, TokenLayout
-from .batching import MISSING, place_column
-from .pairs import source_and_target
-
-# Columns of a feature that say nothing about the assembled row.
-CONSUMED = (
-    "source_ids",
-    "target_ids",
-    "input_ids",
-    "labels",
-    "langs",
-    "attention_mask",
-    "token_type_ids",
-    "special_tokens_mask",
-    "offset_mapping",
-    "position_ids",
-    "word_ids",
-)
+from .batching import MISSING, RowFrame
+from .pairs import CONSUMED, check_assembled, source_and_target
 
 
 @dataclass
@@ -61,8 +45,7 @@ class DataCollatorForTranslationLanguageModeling(MaskingCollator):
     Relations: feeds `XLMWithLMHeadModel` as it is.
 
     Args:
-        languages: Languages of source and target, for rows without a `langs` column of two entries. Ids, or codes
-            such as "en".
+        languages: Ids or codes ("en") of source and target, for rows without a `langs` column of two entries.
         language_ids: Id of each code. None: the tokenizer's `lang2id`, which XLM's tokenizers have.
         sample_alpha: 0: every token is chosen independently (XLM's default). Above 0: exactly
             ceil(mlm_probability * tokens) of the batch, with weights count ** -alpha (XLM's name for it).
@@ -71,10 +54,7 @@ class DataCollatorForTranslationLanguageModeling(MaskingCollator):
 
     The other arguments are those of `MaskingCollator`; `word_boundaries="column"` is not available.
 
-    Raises:
-        ValueError: If the tokenizer lacks a mask or an end token, or an option is out of range or missing.
-
-    Example:
+    Examples:
         >>> from transformers import BertTokenizerFast
         >>> vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5, "b": 6}
         >>> collator = DataCollatorForTranslationLanguageModeling(
@@ -104,16 +84,13 @@ class DataCollatorForTranslationLanguageModeling(MaskingCollator):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.word_boundaries == "column":
-            raise ValueError(
-                "`word_boundaries` must not be 'column' here, got it: the row is assembled and has no such column. "
-                "Use 'tokenizer'."
-            )
+        check_assembled(self.word_boundaries)
         if not (self.sample_alpha >= 0 and math.isfinite(self.sample_alpha)):
             raise ValueError(f"`sample_alpha` must not be negative, got {self.sample_alpha}. XLM's default is 0.")
         if self.sample_alpha and self.token_counts is None:
             raise ValueError(
-                "`token_counts` must be given with `sample_alpha`. Use `count_tokens(rows, len(tokenizer))`."
+                f"`token_counts` must be given with `sample_alpha` = {self.sample_alpha}. Use "
+                "`count_tokens(rows, len(tokenizer))`."
             )
         self._default_languages = (
             None if self.languages is None else self._language_pair(self.languages, "`languages`")
@@ -141,23 +118,6 @@ class DataCollatorForTranslationLanguageModeling(MaskingCollator):
             self._rarity = np.where(counts > 0, np.maximum(counts, 1) ** -self.sample_alpha, 0.0)
             self._rarity[self._tables.never_masked] = 0.0
 
-    def __call__(self, features: Sequence[Any], return_tensors: str | None = None) -> BatchEncoding:
-        """Join and mask a batch.
-
-        Args:
-            features: Mappings with `source_ids` and `target_ids`, or `input_ids` and `labels`, and maybe `langs`; see
-                the class. Further columns of one value or one shape per row pass through.
-            return_tensors: Overrides the collator's `return_tensors` for this call.
-
-        Returns:
-            The columns of the table in the class.
-
-        Raises:
-            TypeError: If the ids are no integers.
-            ValueError: If a column is missing or cannot be stacked, or a row has no languages.
-        """
-        return super().__call__(features, return_tensors)
-
     def _lay_out(self, features: Sequence[Any]) -> tuple[TokenLayout, dict[str, np.ndarray]]:
         rows: list[dict[str, Any]] = []
         others: dict[str, list[Any]] = {}
@@ -175,13 +135,13 @@ class DataCollatorForTranslationLanguageModeling(MaskingCollator):
                 {"input_ids": ids, "attention_mask": [1] * len(ids), "position_ids": positions, "langs": langs}
             )
             for name in feature:
-                if name not in CONSUMED:
+                if name not in CONSUMED and name != "langs":
                     others.setdefault(name, [MISSING] * index).append(feature[name])
             for values in others.values():
                 values += [MISSING] * (index + 1 - len(values))
         layout, batch = super()._lay_out(rows)
         for name, values in others.items():
-            batch[name] = place_column(name, values, [0] * len(rows), 0, 0, left=False)
+            batch[name] = RowFrame([0] * len(rows), 0, False).column(name, values, 0)
         candidates = layout.text & (np.cumsum(layout.text, axis=1) > 1)
         layout = TokenLayout(
             layout.input_ids, candidates, block_starts(candidates), None, layout.text, layout.word_ids

@@ -30,27 +30,17 @@ TOKEN_TYPES = np.array([[0, 1], [2, 2], [3, 3], [4, 5]])
 UNILM_MIXTURE = {"bidirectional": 1 / 3, "left-to-right": 1 / 6, "right-to-left": 1 / 6, "seq2seq": 1 / 3}
 
 
-@dataclass
+@dataclass(kw_only=True)
 class PairLayout(TokenLayout):
-    """A padded batch of pairs; what `TokenLayout` holds, and the sequences of the batch.
+    """A padded batch of pairs; what `TokenLayout` holds, and the sequences of the batch."""
 
-    Args:
-        sequence: Sequence of each position, int64 `(batch, seq_len)`, from `sequence_groups`.
-        per_row: Sequences of a row, the number 0 of padding included; 0: a row is one sequence.
-        in_second: Positions of second segments, boolean `(batch, seq_len)`.
-        source_lengths: Tokens of each first segment with its special tokens, int `(num_sequences,)`.
-        has_second: Sequences with a second segment, boolean `(num_sequences,)`.
-        nsp_rows: The `next_sentence_label` of each row as it came, None where a row has none.
-        lm_mode: The drawn modes, int64 `(num_sequences,)`.
-    """
-
-    sequence: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
-    per_row: int = 0
-    in_second: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))
-    source_lengths: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    has_second: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=bool))
-    nsp_rows: list[Any] = field(default_factory=list)
-    lm_mode: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    sequence: np.ndarray  # of each position, int64 `(batch, seq_len)`, from `sequence_groups`
+    per_row: int  # sequences of a row, the number 0 of padding included; 0: a row is one sequence
+    in_second: np.ndarray  # positions of second segments, boolean `(batch, seq_len)`
+    source_lengths: np.ndarray  # tokens of first segments with their special tokens, int `(num_sequences,)`
+    has_second: np.ndarray  # boolean `(num_sequences,)`
+    nsp_rows: list[Any]  # the `next_sentence_label` of each row as it came, None where a row has none
+    lm_mode: np.ndarray = field(init=False)  # the drawn modes, int64 `(num_sequences,)`
 
 
 @dataclass
@@ -76,19 +66,15 @@ class DataCollatorForUniLMPreTraining(MaskingCollator):
             drawn. Default: the paper's mixture (section 2.3).
         ngram_probability: Probability that a selected unit has more than one token (UniLM: 0.2).
         max_ngram_size: Longest such unit in tokens (UniLM: 3).
-        max_predictions: Upper bound of the budget max(1, round_half_even(T * mlm_probability)) of a sequence of T
-            tokens; None for no bound.
+        max_predictions: Upper bound of the budget max(1, round_half_even(T * mlm_probability)) of T tokens; None:
+            no bound.
         max_sequences: Packed rows: the S of the columns above, for shapes that never change. None: the width of a
             `next_sentence_label` column, or the most sequences of a row of the batch.
         next_sentence: Give the `next_sentence_label` column. False for heads that do not take it.
 
     The other arguments are those of `MaskingCollator`.
 
-    Raises:
-        ValueError: If the tokenizer has no mask token, an option is out of range, the token types are not 0 and then
-            1, or only seq2seq may be drawn and a row has no second segment.
-
-    Example:
+    Examples:
         >>> from transformers import BertTokenizerFast
         >>> vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5, "b": 6}
         >>> collator = DataCollatorForUniLMPreTraining(

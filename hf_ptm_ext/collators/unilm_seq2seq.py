@@ -16,14 +16,17 @@ of the whole target, to predict all of it in one pass (see `modes_unilm.py` for 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 import numpy as np
-from transformers import BatchEncoding
+import torch
 
+from ..data.sentence_pairs import cut_at_ends, shortened
 from ..masking import (
+    IGNORE_INDEX,
     bert_budget,
     block_starts,
     check_probability,
@@ -31,40 +34,21 @@ from ..masking import (
     ngram_size_probabilities,
     sample_ngrams,
 )
-from .base import MaskingCollator, TokenLayout, check_choice, check_end_token, check_positive
-from .pairs import source_and_target
+from ..masking.checks import check_choice
+from .base import MaskingCollator, TokenLayout, check_end_token, check_positive
+from .pairs import CONSUMED, check_assembled, source_and_target
 from .unilm import SEQ2SEQ
 
-# Per-token columns of a feature that say nothing about the assembled row.
-CONSUMED = (
-    "source_ids",
-    "target_ids",
-    "input_ids",
-    "labels",
-    "attention_mask",
-    "token_type_ids",
-    "special_tokens_mask",
-    "offset_mapping",
-    "position_ids",
-    "decoder_input_ids",
-    "decoder_attention_mask",
-)
 TRUNC_SEGMENTS = ("a", "b", "longer")
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Seq2SeqLayout(TokenLayout):
-    """A padded batch of assembled rows; what `TokenLayout` holds, with the target as `candidates`.
+    """A padded batch of assembled rows; what `TokenLayout` holds, with the target as `candidates`."""
 
-    Args:
-        counted: Words that the budget is a share of, int `(batch,)`: those of the target, or of source and target.
-        source_words: The source's maskable words, boolean `(batch, seq_len)`.
-        in_target: Target [SEP], without pseudo tokens, boolean `(batch, seq_len)`.
-    """
-
-    counted: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    source_words: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))
-    in_target: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), dtype=bool))
+    counted: np.ndarray  # words of target, or source and target, that the budget is a share of, int `(batch,)`
+    source_words: np.ndarray  # the source's maskable words, boolean `(batch, seq_len)`
+    in_target: np.ndarray  # target [SEP], without pseudo tokens, boolean `(batch, seq_len)`
 
 
 @dataclass
@@ -106,24 +90,19 @@ class DataCollatorForUniLMSeq2Seq(MaskingCollator):
         ngram_probability: Probability of an n-gram instead of one token (`skipgram_prb`; default 0).
         max_ngram_size: Longest n-gram (`skipgram_size`; default 3).
         whole_words: Choose whole words; as in the reference, the budget then cuts some of them. Default False.
-        max_source_length: First of all, cut [CLS] source [SEP] at the end to this many tokens (s2s-ft: 464); None does
-            not.
+        max_source_length: First of all, cut [CLS] source [SEP] at the end to this many tokens (s2s-ft: 464),
+            unless None.
         max_target_length: The same for target [SEP] (s2s-ft: 48).
         pseudo_masked: Make s2s-ft's input instead: a pseudo token for every target token, all of them labelled, each
             corrupted on its own. `mlm_probability` and `max_predictions` are not read then, and `max_len` bounds
             source and target without the pseudo tokens. Default False.
         target_mask_prob: With `pseudo_masked`, probability that a target token is replaced by its pseudo token, so
             that the text on the left is not always clean (s2s-ft: 0.5).
-        source_mask_prob: With `pseudo_masked`, probability that a source word is corrupted, without a label (default
-            0).
+        source_mask_prob: With `pseudo_masked`, probability that a source word is corrupted, without a label.
 
     The other arguments are those of `MaskingCollator`; `word_boundaries="column"` is not available.
 
-    Raises:
-        ValueError: If the tokenizer lacks [MASK], [CLS] or [SEP], an option is out of range, a column is missing, or
-            `source_ids` or `target_ids` have special tokens at their ends.
-
-    Example:
+    Examples:
         >>> from transformers import BertTokenizerFast
         >>> vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5, "b": 6}
         >>> collator = DataCollatorForUniLMSeq2Seq(BertTokenizerFast(vocab=vocab), mask_replace_prob=1.0,
@@ -154,6 +133,10 @@ class DataCollatorForUniLMSeq2Seq(MaskingCollator):
 
     input_columns: ClassVar[tuple[str, ...]] = ("source_ids", "target_ids", "input_ids", "labels", "attention_mask")
 
+    def for_generation(self) -> DataCollatorForUniLMGeneration:
+        """A collator of evaluation batches for `predict_with_generate`, with sources and lengths as here."""
+        return DataCollatorForUniLMGeneration(copy.deepcopy(self))
+
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("cls_token", "sep_token"):
@@ -172,31 +155,13 @@ class DataCollatorForUniLMSeq2Seq(MaskingCollator):
         check_positive("max_source_length", self.max_source_length)
         check_positive("max_target_length", self.max_target_length)
         if self.max_source_length == 1:
-            raise ValueError("`max_source_length` must be at least 2, for [CLS] and [SEP], got 1. Raise it.")
+            raise ValueError(
+                f"`max_source_length` must be at least 2, for [CLS] and [SEP], got {self.max_source_length}. Raise it."
+            )
         for name in ("target_mask_prob", "source_mask_prob"):
             check_probability(name, getattr(self, name))
         self._check_pseudo_masked()
-        if self.word_boundaries == "column":
-            raise ValueError(
-                "`word_boundaries` must not be 'column' here, got it: the row is assembled and has no such column. "
-                "Use 'tokenizer'."
-            )
-
-    def __call__(self, features: Sequence[Any], return_tensors: str | None = None) -> BatchEncoding:
-        """Assemble and mask a batch.
-
-        Args:
-            features: Mappings with `source_ids` and `target_ids`, or `input_ids` and `labels`; see the class.
-            return_tensors: Overrides the collator's `return_tensors` for this call.
-
-        Returns:
-            The columns of the table in the class, `label_positions` with a `label_budget`, and further columns.
-
-        Raises:
-            TypeError: If the ids are no integers.
-            ValueError: If a column is missing or cannot be stacked, or a row has more labels than slots.
-        """
-        return super().__call__(features, return_tensors)
+        check_assembled(self.word_boundaries)
 
     def _check_pseudo_masked(self) -> None:
         """Refuse options that the other way of making inputs would not read."""
@@ -237,7 +202,7 @@ class DataCollatorForUniLMSeq2Seq(MaskingCollator):
             ids = cls + source + sep + (target + sep) * (2 if self.pseudo_masked else 1)
             sources.append(len(source) + 2)
             targets.append(len(target) + 1)
-            rows.append({name: feature[name] for name in feature if name not in (*CONSUMED, "word_ids")})
+            rows.append({name: feature[name] for name in feature if name not in CONSUMED})
             rows[-1] |= {"input_ids": ids, "attention_mask": [1] * len(ids)}
         layout, batch = super()._lay_out(rows)
 
@@ -261,10 +226,9 @@ class DataCollatorForUniLMSeq2Seq(MaskingCollator):
             None,
             text,
             None,
-            None,
-            counted,
-            in_source & layout.candidates,
-            in_target,
+            counted=counted,
+            source_words=in_source & layout.candidates,
+            in_target=in_target,
         )
         types = np.where(in_source, self.source_type_id, self.target_type_id)
         batch["token_type_ids"] = np.where(text, types, 0).astype(np.int64)
@@ -314,7 +278,7 @@ def truncate_source_target(
     trunc_seg: str = "a",
     generator: np.random.Generator | None = None,
 ) -> tuple[list[int], list[int]]:
-    """Cut source and target to a total length by UniLM's rules.
+    """Cut source and target, each to a contiguous part, to a total length by UniLM's rules.
 
     Only while both together are too long, a token goes: from the source while it is longer than `max_len_a`, else
     from the target while it is longer than `max_len_b`, else from `trunc_seg`. So a pair that fits is never cut,
@@ -329,13 +293,7 @@ def truncate_source_target(
         trunc_seg: "a" the source, "b" the target, "longer" the longer one (the target on ties).
         generator: Draws the end that each token is taken from; None takes all from the tail.
 
-    Returns:
-        Contiguous parts of source and target.
-
-    Raises:
-        ValueError: If an option is out of range.
-
-    Example:
+    Examples:
         >>> truncate_source_target([1, 2, 3, 4], [7, 8, 9], 5)
         ([1, 2], [7, 8, 9])
         >>> truncate_source_target([1, 2, 3, 4], [7, 8, 9], 5, max_len_b=2)
@@ -351,34 +309,17 @@ def truncate_source_target(
             excess -= cut
     if excess > 0:
         if trunc_seg == "longer":
-            longer = 0 if lengths[0] > lengths[1] else 1
-            alone = min(excess, abs(lengths[0] - lengths[1]))
-            lengths[longer] -= alone
-            lengths[1] -= (excess - alone + 1) // 2  # equal from here on: in turns, beginning with the target
-            lengths[0] -= (excess - alone) // 2
+            lengths = shortened(lengths, excess)
         else:
             side = TRUNC_SEGMENTS.index(trunc_seg)
             cut = min(excess, lengths[side])
             lengths[side] -= cut
             lengths[1 - side] -= excess - cut
-    return _cut(source, lengths[0], generator), _cut(target, lengths[1], generator)
+    return cut_at_ends(source, lengths[0], generator), cut_at_ends(target, lengths[1], generator)
 
 
 def check_truncation(max_tokens: int, max_len_a: int, max_len_b: int, trunc_seg: str) -> None:
-    """Raise unless the options of `truncate_source_target` are in range.
-
-    Args:
-        max_tokens: Most tokens of source and target together.
-        max_len_a: Limit of the source.
-        max_len_b: Limit of the target.
-        trunc_seg: What is cut in the end.
-
-    Raises:
-        ValueError: If one is out of range.
-
-    Example:
-        >>> check_truncation(509, 0, 64, "a")
-    """
+    """Raise unless the options of `truncate_source_target` are in range."""
     if max_tokens < 0:
         raise ValueError(f"`max_len` must be at least 3, for [CLS] and two [SEP], got {max_tokens + 3}. Raise it.")
     for name, value in (("max_len_a", max_len_a), ("max_len_b", max_len_b)):
@@ -387,9 +328,71 @@ def check_truncation(max_tokens: int, max_len_a: int, max_len_b: int, trunc_seg:
     check_choice("trunc_seg", trunc_seg, TRUNC_SEGMENTS)
 
 
-def _cut(ids: Sequence[int], length: int, generator: np.random.Generator | None) -> list[int]:
-    """A part of `length` ids; of those cut, binomial(n, 1/2) go at the front where ends are drawn."""
-    front = 0
-    if generator is not None and len(ids) > length:
-        front = int(generator.binomial(len(ids) - length, 0.5))
-    return list(ids[front : front + length])
+@dataclass
+class DataCollatorForUniLMGeneration:
+    """Batches for `predict_with_generate`: prompts, references, and the batch of the loss.
+
+    | column | value |
+    | --- | --- |
+    | `input_ids`, `attention_mask` | [CLS] source [SEP], padded on the left |
+    | `labels` | the target's token ids as they came, padded on the right with -100 |
+    | `loss_inputs` | what `loss_collator` makes of the same features |
+
+    Sources are cut as for the loss. `hf_ptm_ext.trainers.PtmSeq2SeqTrainer` reads these batches.
+
+    Relations: `DataCollatorForUniLMSeq2Seq` makes the batches of training.
+
+    Args:
+        loss_collator: Assembles and masks source and target; must leave sources alone, or prompts would be corrupted.
+
+    Examples:
+        >>> from transformers import BertTokenizerFast
+        >>> vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5, "b": 6}
+        >>> collator = DataCollatorForUniLMGeneration(DataCollatorForUniLMSeq2Seq(BertTokenizerFast(vocab=vocab)))
+        >>> features = [{"source_ids": [5, 6], "target_ids": [6]}, {"source_ids": [5], "target_ids": [6, 6]}]
+        >>> batch = collator(features)
+        >>> batch["input_ids"].tolist(), batch["labels"].tolist(), batch["loss_inputs"]["input_ids"].shape
+        ([[2, 5, 6, 3], [0, 2, 5, 3]], [[6, -100], [6, 6]], torch.Size([2, 6]))
+    """
+
+    loss_collator: DataCollatorForUniLMSeq2Seq
+
+    def __post_init__(self) -> None:
+        if self.loss_collator.mask_source or self.loss_collator.source_mask_prob:
+            raise ValueError(
+                f"`loss_collator` must leave sources alone, got `mask_source` {self.loss_collator.mask_source} and "
+                f"`source_mask_prob` {self.loss_collator.source_mask_prob}: prompts would be corrupted. Use one "
+                "without them for evaluation."
+            )
+
+    @property
+    def input_columns(self) -> tuple[str, ...]:
+        """Columns that are read, for Trainers that drop the others."""
+        return self.loss_collator.input_columns
+
+    def __call__(self, features: Sequence[Any]) -> dict[str, Any]:
+        """Make a batch."""
+        batch = dict(self.loss_collator(features, return_tensors="pt"))
+        rows = zip(batch["input_ids"], batch["attention_mask"], batch["source_lengths"], strict=True)
+        prompts = [row[kept.bool()][:length] for row, kept, length in rows]
+        references = [
+            torch.as_tensor(feature["target_ids" if feature.get("target_ids") is not None else "labels"])
+            for feature in map(dict, features)
+        ]
+        pad = self.loss_collator.tokenizer.pad_token_id
+        ones = [torch.ones_like(prompt) for prompt in prompts]
+        return {
+            "input_ids": torch.nn.utils.rnn.pad_sequence(prompts, True, pad or 0, padding_side="left"),
+            "attention_mask": torch.nn.utils.rnn.pad_sequence(ones, True, 0, padding_side="left"),
+            "labels": torch.nn.utils.rnn.pad_sequence(references, True, IGNORE_INDEX),
+            # Full logits of an evaluation batch are the whole vocabulary at every position: the loss needs none.
+            "loss_inputs": {**batch, "return_logits": False},
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the masks, as `DataCollatorForUniLMSeq2Seq` has it."""
+        return self.loss_collator.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Let the masks go on from a saved state."""
+        self.loss_collator.load_state_dict(state)

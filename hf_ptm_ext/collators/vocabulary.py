@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from ..data.unspaced_scripts import is_unspaced
+from ..data.segmentation import is_unspaced
 
 _BYTE_TOKEN = re.compile(r"^<0x([0-9A-Fa-f]{2})>$")
 
@@ -46,7 +46,7 @@ class VocabularyTables:
         unspaced: Pieces that begin with a character of a script written without spaces.
         unspaced_continuation: "##X" pieces of such a script: the tokenizer never produces them, they are untrained.
 
-    Example:
+    Examples:
         >>> from transformers import BertTokenizerFast
         >>> vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "##s": 5}
         >>> tokenizer = BertTokenizerFast(vocab=vocab)
@@ -63,15 +63,9 @@ class VocabularyTables:
 
 
 def vocabulary_tables(tokenizer: PreTrainedTokenizerBase) -> VocabularyTables:
-    """Read a tokenizer's vocabulary once.
+    """Read the vocabulary of a fast or slow tokenizer once.
 
-    Args:
-        tokenizer: Fast or slow tokenizer.
-
-    Returns:
-        The tables; `is_continuation` and `ends_word` are None for a tokenizer without word boundaries.
-
-    Example:
+    Examples:
         >>> from transformers import BertTokenizerFast
         >>> tokenizer = BertTokenizerFast(vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5})
         >>> vocabulary_tables(tokenizer).never_masked.astype(int)
@@ -118,21 +112,7 @@ def vocabulary_tables(tokenizer: PreTrainedTokenizerBase) -> VocabularyTables:
 
 
 def ids_of_texts(tokenizer: PreTrainedTokenizerBase, texts: Collection[str]) -> list[int]:
-    """Find the pieces that stand for one of some texts, whatever marks of word boundaries they carry.
-
-    Args:
-        tokenizer: Fast or slow tokenizer.
-        texts: Such as full stops.
-
-    Returns:
-        Their ids, ascending; empty if the vocabulary has none.
-
-    Example:
-        >>> from transformers import BertTokenizerFast
-        >>> vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, ".": 5, "##.": 6}
-        >>> ids_of_texts(BertTokenizerFast(vocab=vocab), [".", "。"])
-        [5, 6]
-    """
+    """Find the pieces that stand for one of some texts, whatever marks of word boundaries they carry."""
     wanted = set(texts)
     backend = _backend(tokenizer)
     style = _boundary_style(tokenizer, backend)
@@ -143,17 +123,14 @@ def ids_of_texts(tokenizer: PreTrainedTokenizerBase, texts: Collection[str]) -> 
 
 
 def word_boundary_style(tokenizer: PreTrainedTokenizerBase) -> str | None:
-    """Say how a tokenizer marks word boundaries in its pieces.
+    """Say how a fast or slow tokenizer marks word boundaries in its pieces.
 
     Fast tokenizers are asked for their pre-tokenizer and model, slow ones for the marks in their vocabulary.
-
-    Args:
-        tokenizer: Fast or slow tokenizer.
 
     Returns:
         "wordpiece", "byte_level", "metaspace", "word_end", "word_inside", "word_level", or None: no boundaries.
 
-    Example:
+    Examples:
         >>> from transformers import BertTokenizerFast
         >>> vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5, "##b": 6}
         >>> word_boundary_style(BertTokenizerFast(vocab=vocab))

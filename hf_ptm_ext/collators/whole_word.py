@@ -1,8 +1,6 @@
 """Whole-word masking (google-research/bert, May 2019; Chinese: Cui et al. 2019, https://arxiv.org/abs/1906.08101).
 
-All pieces of a word are selected together. The budget of a sequence of T tokens is that of BERT,
-min(max_predictions, max(1, round_half_even(0.15 T))), words that would exceed it are skipped, and the fate
-(mask / random / keep) is drawn per token, as in the reference.
+The rule is `masking.whole_word`'s; the fate (mask / random / keep) is drawn per token, as in the reference.
 """
 
 from __future__ import annotations
@@ -32,16 +30,12 @@ class DataCollatorForWholeWordMasking(MaskingCollator):
         budget: "exact" (the reference's rule, default) or "bernoulli" (every word independently, upstream's rule).
         at_least_one: With "bernoulli", give a sequence that came out empty one word (default False,
             upstream's rule). With "exact" a sequence is empty only if each of its words is longer than the budget.
-        max_predictions: With "exact", upper bound of the count (BERT: 20 for length 128, 77 for 512); None for no
-            bound.
+        max_predictions: With "exact", upper bound of the count (BERT: 20 for length 128, 77 for 512); None: no bound.
         exclude_cjk_continuations_from_random: Default True here (see `MaskingCollator`).
 
     The other arguments are those of `MaskingCollator`.
 
-    Raises:
-        ValueError: If the tokenizer has no mask token, no word boundaries can be found, or an option is out of range.
-
-    Example:
+    Examples:
         >>> from transformers import BertTokenizerFast
         >>> vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5, "##b": 6}
         >>> collator = DataCollatorForWholeWordMasking(BertTokenizerFast(vocab=vocab), mlm_probability=0.4, seed=0)
@@ -60,7 +54,7 @@ class DataCollatorForWholeWordMasking(MaskingCollator):
         check_budget(self.budget, self.max_predictions)
         if self.word_boundaries == "token":
             raise ValueError(
-                "`word_boundaries` must name words for whole-word masking, got 'token'. Use "
+                f"`word_boundaries` must name words for whole-word masking, got {self.word_boundaries!r}. Use "
                 "DataCollatorForMaskedLanguageModeling to mask single tokens."
             )
         self._warned = False

@@ -5,34 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from transformers import PreTrainedTokenizerBase
 
-from ..masking import word_starts, word_starts_from_ids
-from .batching import MISSING
-from .vocabulary import VocabularyTables
+from ..data.segmentation import Segmenter, WordIds
+from ..masking import block_starts, candidate_mask, find_segments, word_starts, word_starts_from_ids
+from .batching import MISSING, RowFrame
+from .vocabulary import VocabularyTables, vocabulary_tables
 
 WORD_BOUNDARIES = ("auto", "column", "tokenizer", "token")
 
 
 def take_word_rows(columns: dict[str, list[Any]], word_boundaries: str, seen: bool = False) -> list[Any] | None:
-    """Take the `word_ids` column out of a batch if it is to be used, or say why it cannot be.
-
-    Args:
-        columns: From `collect_columns`; the column is removed in any case.
-        word_boundaries: One of `WORD_BOUNDARIES`.
-        seen: Whether earlier batches had the column: then "auto" needs it too.
-
-    Returns:
-        The rows, -1 where a fast encoding has None; None if words do not come from the column.
-
-    Raises:
-        ValueError: If the column is needed and not in every row.
-
-    Example:
-        >>> take_word_rows({"word_ids": [[None, 0, None]]}, "auto")
-        [[-1, 0, -1]]
-        >>> take_word_rows({"word_ids": [[None, 0, None]]}, "tokenizer") is None
-        True
-    """
+    """Take the `word_ids` column out of a batch if it is to be used, or say why it cannot be."""
     rows = columns.pop("word_ids", None)
     if word_boundaries in ("tokenizer", "token"):
         return None
@@ -63,32 +47,7 @@ def find_word_starts(
     tables: VocabularyTables,
     tokenizer_name: str,
 ) -> np.ndarray:
-    """Mark the first piece of every word.
-
-    Args:
-        input_ids: Token ids `(batch, seq_len)`.
-        candidates: Boolean `(batch, seq_len)`, the maskable tokens.
-        blocks: Boolean `(batch, seq_len)`, first token of every content block.
-        word_ids: int `(batch, seq_len)` from the column, -1 = no word; None where words do not come from it.
-        word_boundaries: One of `WORD_BOUNDARIES`.
-        tables: Tables of the tokenizer.
-        tokenizer_name: For the message.
-
-    Returns:
-        Boolean `(batch, seq_len)`; false outside `candidates`.
-
-    Raises:
-        ValueError: If the tokenizer has no word boundaries and nothing else gives them.
-
-    Example:
-        >>> from transformers import BertTokenizerFast
-        >>> from hf_ptm_ext.collators import vocabulary_tables
-        >>> vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5, "##b": 6}
-        >>> tables = vocabulary_tables(BertTokenizerFast(vocab=vocab))
-        >>> text, first = np.ones((1, 3), dtype=bool), np.array([[True, False, False]])
-        >>> find_word_starts(np.array([[5, 6, 5]]), text, first, None, "auto", tables, "BertTokenizer").astype(int)
-        array([[1, 0, 1]])
-    """
+    """Mark the first piece of every word."""
     if word_ids is not None:
         return word_starts_from_ids(word_ids, candidates, blocks)
     if word_boundaries == "token":
@@ -102,8 +61,56 @@ def find_word_starts(
     return word_starts(input_ids, candidates, blocks, tables.is_continuation, tables.ends_word)
 
 
+def placed_word_ids(rows: list[Any], frame: RowFrame) -> np.ndarray:
+    """The words of each token, -1 for none, `(batch, seq_len)`."""
+    placed = frame.column("word_ids", rows, -1)
+    if placed.shape != (len(rows), frame.width):
+        raise ValueError(
+            f"`word_ids` must have one entry per token, got shape {placed.shape} for {(len(rows), frame.width)} ids."
+        )
+    return placed
+
+
 def _without_none(row: Any) -> Any:
     """Word ids with -1 where a fast encoding has None."""
     if isinstance(row, list) and None in row:
         return [-1 if word is None else word for word in row]
     return row
+
+
+def describe_words(
+    tokenizer: PreTrainedTokenizerBase, text: str, segmenter: Segmenter | None = None
+) -> list[list[str]]:
+    """List the units that whole-word and span masking see in a text: pieces of each, without special tokens.
+
+    Args:
+        tokenizer: Fast or slow tokenizer.
+        text: Any text.
+        segmenter: Function from a text to its words (fast tokenizers only); None uses the tokenizer's own marks.
+
+    Raises:
+        ValueError: If the tokenizer has no word boundaries and there is no segmenter.
+
+    Examples:
+        >>> from transformers import BertTokenizerFast
+        >>> vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "light": 5, "##house": 6, ",": 7}
+        >>> describe_words(BertTokenizerFast(vocab=vocab), "lighthouse, light")
+        [['light', '##house'], [','], ['light']]
+    """
+    tables = vocabulary_tables(tokenizer)
+    if segmenter is None and tables.is_continuation is None:
+        raise ValueError(
+            f"`tokenizer` ({type(tokenizer).__name__}) must mark word boundaries in its pieces, got none. Pass a "
+            "`segmenter`."
+        )
+    encoded = tokenizer(text) if segmenter is None else WordIds(tokenizer, segmenter)({"text": text})
+    word_ids = None if segmenter is None else np.array([encoded["word_ids"]])
+    ids = np.array([encoded["input_ids"]], dtype=np.int64).reshape(1, -1)
+    candidates = candidate_mask(ids, tables.never_masked)
+    if word_ids is not None:
+        candidates &= word_ids >= 0
+    blocks = block_starts(candidates)
+    starts = find_word_starts(ids, candidates, blocks, word_ids, "auto", tables, type(tokenizer).__name__)
+    pieces = [str(tokenizer.convert_ids_to_tokens(index)) for index in encoded["input_ids"]]
+    words = find_segments(candidates, starts)
+    return [pieces[start:stop] for start, stop in zip(words.start, words.stop, strict=True)]

@@ -1,9 +1,6 @@
-"""Adapters of the `adapters` library (adapter-hub/adapters, and adapter-transformers before it), and back.
+"""Adapters of the `adapters` library, and back: its DoubleSeqBn is Houlsby's, its SeqBn Pfeiffer's.
 
-DoubleSeqBn is Houlsby's adapter here and SeqBn Pfeiffer's. In the library an adapter lies beside the block that calls
-it, under `adapters.<name>` with `adapter_down.<i>` and `adapter_up`; here it lies in the wrapper of the module behind
-which it acts, as `houlsby_down`, `houlsby_up` and so on. Files of adapter-transformers (`attention_text_task_adapters`
-and the like) are read too.
+In the library an adapter lies beside the block that calls it, here in the wrapper of the module behind which it acts.
 """
 
 import itertools
@@ -16,8 +13,8 @@ import torch
 from ..adapters.configuration import BottleneckConfig, HoulsbyConfig, PfeifferConfig
 from ..adapters.placements import PLACEMENTS
 from .files import name_some
-from .layout import check_weights
 from .options import check_options, made_config
+from .tensors import check_weights
 
 PEFT_PREFIX = "base_model.model."
 HOULSBY, PFEIFFER = "houlsby", "pfeiffer"
@@ -52,18 +49,7 @@ PLACES = (
 
 
 def adapter_fields(original: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the adapter itself, wherever the library or a golden keeps them.
-
-    Args:
-        original: the library's `adapter_config.json`, the dictionary of its configuration object, or either under
-            `adapter_config`.
-
-    Returns:
-        The options.
-
-    Raises:
-        TypeError: it is no mapping, or names a configuration instead of holding it.
-    """
+    """The options of the adapter itself, wherever the library or a golden keeps them."""
     if not isinstance(original, Mapping):
         raise TypeError(f"`original` must be a mapping of options, got a {type(original).__name__}.")
     if "adapter_config" in original:
@@ -81,22 +67,7 @@ def adapter_fields(original: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def method_of(original: Mapping[str, Any]) -> str:
-    """Which method the library's options describe.
-
-    Args:
-        original: as `adapter_fields`.
-
-    Returns:
-        `"houlsby"` or `"pfeiffer"`.
-
-    Raises:
-        TypeError: see `adapter_fields`.
-        ValueError: neither; the fields that differ are named.
-
-    Example:
-        >>> method_of({"mh_adapter": True, "output_adapter": True, "original_ln_before": False})
-        'houlsby'
-    """
+    """Which method the library's options describe."""
     fields = adapter_fields(original)
     wanted = {
         HOULSBY: {"mh_adapter": True, "output_adapter": True, "original_ln_before": False, "original_ln_after": True},
@@ -110,26 +81,7 @@ def method_of(original: Mapping[str, Any]) -> str:
 
 
 def convert_config(original: Mapping[str, Any], method: str | None = None) -> BottleneckConfig:
-    """Our configuration from the library's.
-
-    Args:
-        original: the library's `adapter_config.json`, the dictionary of its configuration object, or a mapping with
-            either under `adapter_config`.
-        method: which one it has to be, `"houlsby"` or `"pfeiffer"` (default: the one that it is).
-
-    Returns:
-        A `HoulsbyConfig` or `PfeifferConfig`; LayerNorms are not trained, as in the library.
-
-    Raises:
-        TypeError: see `adapter_fields`.
-        ValueError: it is the other method, or has parts that our adapters have not.
-
-    Example:
-        >>> options = {"mh_adapter": True, "output_adapter": True, "original_ln_before": False,
-        ...     "original_ln_after": True, "reduction_factor": 16, "non_linearity": "swish"}
-        >>> convert_config(options).non_linearity
-        'swish'
-    """
+    """Our configuration from the library's."""
     check_options(original, ("hidden_size", "model_type", "model_name"))
     fields = adapter_fields(original)
     check_options(fields)
@@ -158,18 +110,7 @@ def convert_config(original: Mapping[str, Any], method: str | None = None) -> Bo
 
 
 def adapter_names(original: Mapping[str, torch.Tensor]) -> list[str]:
-    """Names of the adapters in a state dict of the library.
-
-    Args:
-        original: its state dict.
-
-    Returns:
-        The names, sorted.
-
-    Example:
-        >>> adapter_names({"encoder.layer.0.output.adapters.task.adapter_up.weight": torch.ones(1)})
-        ['task']
-    """
+    """Names of the adapters in a state dict of the library."""
     names = (re.search(r"\.adapters\.([^.]+)\.", LEGACY_NAMES.sub("adapters", key)) for key in original)
     return sorted({match[1] for match in names if match is not None})
 
@@ -177,25 +118,7 @@ def adapter_names(original: Mapping[str, torch.Tensor]) -> list[str]:
 def convert_state_dict(
     original: Mapping[str, torch.Tensor], config: BottleneckConfig, adapter_name: str | None = None
 ) -> dict[str, torch.Tensor]:
-    """One adapter under the names of PEFT's adapter files.
-
-    Args:
-        original: the library's state dict, of the adapter alone or of the whole model; weights of the model itself
-            are left out, see `base_state_dict`.
-        config: as `convert_config` gives it.
-        adapter_name: which adapter (default: the only one).
-
-    Returns:
-        What `adapter_model.safetensors` holds and `peft.set_peft_model_state_dict` takes.
-
-    Raises:
-        ValueError: there is no such adapter, or it has weights that our adapters have not; they are named.
-
-    Example:
-        >>> weights = {"encoder.layer.0.output.adapters.task.adapter_up.weight": torch.ones(4, 2)}
-        >>> list(convert_state_dict(weights, PfeifferConfig()))
-        ['base_model.model.encoder.layer.0.output.LayerNorm.pfeiffer_up.weight']
-    """
+    """One adapter under the names of PEFT's adapter files."""
     named = {LEGACY_NAMES.sub("adapters", key): value for key, value in original.items()}
     names = adapter_names(named)
     if adapter_name is None and len(names) != 1:
@@ -226,18 +149,7 @@ def convert_state_dict(
 
 
 def base_state_dict(original: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The model's own weights in a state dict of the library, under the names of transformers.
-
-    Args:
-        original: the state dict of a whole model.
-
-    Returns:
-        Its weights without adapters.
-
-    Example:
-        >>> list(base_state_dict({"a.adapters.task.adapter_up.bias": torch.ones(1), "b.weight": torch.ones(1)}))
-        ['b.weight']
-    """
+    """The model's own weights in a state dict of the library, under the names of transformers."""
     named = {LEGACY_NAMES.sub("adapters", key): value for key, value in original.items()}
     # An alias of the word embeddings.
     alias = "prompt_tuning.base_model_embeddings."
@@ -245,27 +157,16 @@ def base_state_dict(original: Mapping[str, torch.Tensor]) -> dict[str, torch.Ten
 
 
 def revert_config(config: BottleneckConfig) -> dict[str, Any]:
-    """The library's configuration of an adapter of ours.
-
-    Args:
-        config: of a Houlsby or Pfeiffer adapter.
-
-    Returns:
-        The fields of a `BnConfig`.
-
-    Raises:
-        ValueError: it has trained LayerNorms, or a width that no reduction factor gives.
-
-    Example:
-        >>> revert_config(PfeifferConfig())["original_ln_before"]
-        True
-    """
+    """The library's configuration of an adapter of ours."""
     if config.train_layer_norms:
         raise ValueError(
-            "`train_layer_norms` must be False: the library's file of an adapter has no place for trained LayerNorms."
+            f"`train_layer_norms` must be False, got {config.train_layer_norms}: the library's file of an adapter has "
+            "no place for trained LayerNorms."
         )
     if config.bottleneck_size is not None:
-        raise ValueError("`bottleneck_size` must be None: the library knows reduction factors alone.")
+        raise ValueError(
+            f"`bottleneck_size` must be None, got {config.bottleneck_size}: the library knows reduction factors alone."
+        )
     houlsby = _method(config) == HOULSBY
     return {
         "mh_adapter": houlsby,
@@ -295,24 +196,7 @@ def revert_config(config: BottleneckConfig) -> dict[str, Any]:
 def revert_state_dict(
     ours: Mapping[str, torch.Tensor], config: BottleneckConfig, adapter_name: str = "task"
 ) -> dict[str, torch.Tensor]:
-    """One adapter under the library's names.
-
-    Args:
-        ours: what `adapter_model.safetensors` holds.
-        config: of the adapter.
-        adapter_name: its name in the library.
-
-    Returns:
-        The library's state dict of the adapter.
-
-    Raises:
-        ValueError: there are weights that are no adapter's, such as trained LayerNorms or a head; they are named.
-
-    Example:
-        >>> weights = {"encoder.layer.0.output.adapters.task.adapter_up.weight": torch.ones(4, 2)}
-        >>> list(revert_state_dict(convert_state_dict(weights, PfeifferConfig()), PfeifferConfig())) == list(weights)
-        True
-    """
+    """One adapter under the library's names."""
     check_weights(ours)
     reverted: dict[str, torch.Tensor] = {}
     foreign = []
@@ -335,17 +219,7 @@ def check_adapter(
     hidden_size: int | None = None,
     adapter_name: str | None = None,
 ) -> None:
-    """Compare an adapter, under the names of PEFT's files, with its options: every part, every shape, every layer.
-
-    Args:
-        ours: what `adapter_model.safetensors` holds.
-        config: of the adapter.
-        hidden_size: width of the model's states, where it is known (default: that of the up-projections).
-        adapter_name: its name in the library, for messages with the library's names (default: PEFT's names).
-
-    Raises:
-        ValueError: parts or layers are missing, or have other sizes; they are named.
-    """
+    """Compare an adapter, under the names of PEFT's files, with its options: every part, every shape, every layer."""
     mark = f".{_method(config)}_"
     places: dict[str, dict[str, tuple[int, ...]]] = {}
     for key, value in ours.items():
@@ -457,16 +331,3 @@ def _library_parts(inner: str, ln_before: bool) -> list[str]:
         "norm_after": ["adapter_norm_after."],
     }
     return [f"{name}{parameter}" for name in names[module]]
-
-
-__all__ = [
-    "adapter_fields",
-    "adapter_names",
-    "base_state_dict",
-    "check_adapter",
-    "convert_config",
-    "convert_state_dict",
-    "method_of",
-    "revert_config",
-    "revert_state_dict",
-]

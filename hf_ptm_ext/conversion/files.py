@@ -1,8 +1,6 @@
-"""Reading original checkpoints of any of the usual file formats, safely, and with errors that name the file.
+"""Reading original checkpoints of any of the usual formats, safely, and with errors that name the file.
 
-Nothing of a checkpoint is executed: pickles are read with `weights_only=True`. The one class that is let through
-beside tensors and plain containers is `argparse.Namespace`, in which fairseq stores its command line, and only for
-that call.
+Pickles are read with `weights_only=True`; beside tensors only `argparse.Namespace` is let through, fairseq's options.
 """
 
 import argparse
@@ -32,16 +30,7 @@ HALVES = ("encoder", "decoder")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What was read from a checkpoint.
-
-    Args:
-        tensors: the state dict under its original names.
-        files: the files that were read, in order.
-        wrapper: the key under which the state dict was found, `None` if the file is the state dict itself.
-        arguments: options that the training tool stored beside the weights (fairseq's `args`, XLM's `params`), or
-            none.
-        words: word -> id, of a dictionary stored beside the weights (XLM's `dico_word2id`), empty if none.
-    """
+    """What was read: the state dict, its files, the key that it lay under, and what lay beside it."""
 
     tensors: dict[str, torch.Tensor]
     files: tuple[Path, ...]
@@ -51,27 +40,7 @@ class Checkpoint:
 
 
 def read_checkpoint(source: str | Path) -> Checkpoint:
-    """Read a `.safetensors`, `.bin`, `.pt`, `.pth` or `.npz` file, or a folder with one of them or with a shard index.
-
-    Args:
-        source: the file or folder.
-
-    Returns:
-        The tensors and what was found around them.
-
-    Raises:
-        FileNotFoundError: the file, or a shard named by the index, is not there.
-        ValueError: the file is empty, cut short, not weights, or holds classes that safe loading refuses; the folder
-            has no weights or leaves a choice.
-
-    Example:
-        >>> import tempfile, torch
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     torch.save({"model": {"weight": torch.ones(2)}}, f"{folder}/checkpoint.pt")
-        ...     checkpoint = read_checkpoint(folder)
-        >>> checkpoint.wrapper, list(checkpoint.tensors)
-        ('model', ['weight'])
-    """
+    """Read a `.safetensors`, `.bin`, `.pt`, `.pth` or `.npz` file, or a folder with one of them or a shard index."""
     path = Path(source)
     if not path.exists():
         raise FileNotFoundError(f"`source` must be a checkpoint file or folder, got {path}, which does not exist.")
@@ -85,17 +54,7 @@ def read_checkpoint(source: str | Path) -> Checkpoint:
 
 
 def weights_file(folder: Path) -> Path:
-    """The file of a folder that holds its weights, or the index of its shards.
-
-    Args:
-        folder: an existing folder.
-
-    Returns:
-        A path in the folder.
-
-    Raises:
-        ValueError: the folder has no weights, or several files and none under a usual name, or a link to one outside.
-    """
+    """The file of a folder that holds its weights, or the index of its shards."""
     usual = beside(folder, (*INDEX_NAMES, *FILE_NAMES))
     if usual is not None:
         return usual
@@ -246,10 +205,13 @@ def _unwrap(value: Any, path: Path) -> Checkpoint:
             f"{path} must hold a state dict, bare or under {', '.join(map(repr, WRAPPERS))}; these entries are no "
             f"tensors: {name_some(foreign)}."
         )
-    arguments = value.get("args") if wrapper is not None else None
-    if isinstance(arguments, argparse.Namespace):
-        arguments = vars(arguments)
-    return Checkpoint(dict(tensors), (path,), wrapper, dict(arguments) if isinstance(arguments, Mapping) else {})
+    return Checkpoint(dict(tensors), (path,), wrapper, _options(value.get("args") if wrapper is not None else None))
+
+
+def _options(value: Any) -> dict[str, Any]:
+    """What a training tool stored as its options, or none."""
+    value = vars(value) if isinstance(value, argparse.Namespace) else value
+    return dict(value) if isinstance(value, Mapping) else {}
 
 
 def _unwrap_halves(value: Mapping[str, Any], path: Path) -> Checkpoint:
@@ -258,18 +220,11 @@ def _unwrap_halves(value: Mapping[str, Any], path: Path) -> Checkpoint:
     foreign = [name for name, item in tensors.items() if not torch.is_tensor(item)]
     if foreign:
         raise ValueError(f"{path} must hold two state dicts; these entries are no tensors: {name_some(foreign)}.")
-    params, words = value.get("params"), value.get("dico_word2id")
-    if isinstance(params, argparse.Namespace):
-        params = vars(params)
+    words = value.get("dico_word2id")
     if isinstance(words, Mapping) and not all(isinstance(w, str) and type(n) is int for w, n in words.items()):
         raise ValueError(f"{path}: `dico_word2id` must number words.")
-    return Checkpoint(
-        tensors,
-        (path,),
-        " and ".join(HALVES),
-        dict(params) if isinstance(params, Mapping) else {},
-        dict(words) if isinstance(words, Mapping) else {},
-    )
+    numbers = dict(words) if isinstance(words, Mapping) else {}
+    return Checkpoint(tensors, (path,), " and ".join(HALVES), _options(value.get("params")), numbers)
 
 
 def _first_line(error: Exception) -> str:
@@ -277,19 +232,7 @@ def _first_line(error: Exception) -> str:
 
 
 def name_some(names: list[str], most: int = 8) -> str:
-    """Put names into a message.
-
-    Args:
-        names: the names.
-        most: how many are shown.
-
-    Returns:
-        The first ones between backticks, and how many more there are.
-
-    Example:
-        >>> name_some(["a", "b", "c"], most=2)
-        '`a`, `b` and 1 more'
-    """
+    """Put names into a message."""
     shown = ", ".join(f"`{_one_line(name)}`" for name in names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 

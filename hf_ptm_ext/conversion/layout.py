@@ -1,44 +1,48 @@
 """What all families share in conversion: how a file is compared with the model that it is said to be, both ways.
 
-A file is renamed key by key, by its family; then every key, kind, shape, value and layer is compared with an empty
-model of the config, and the tied entries that a file may leave out are added. Pooler and heads may be missing whole.
-The way back compares what it is given in the same manner before anything is renamed.
+A family is a subclass of `Layout`: what its files look like as attributes, what is done otherwise as methods. Keys are
+renamed, then every key, kind, shape, value and layer is compared with an empty model of the config.
 """
 
+import importlib
 import re
+import shutil
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+from transformers import PreTrainedConfig
 
-from ..weights import not_finite
-from .files import name_some
-from .report import Conversion
+from ..files import write_json
+from .files import beside, name_some
+from .options import check_options, made_config, read_fields
+from .tensors import Tensors, by_our_names, check_weights, has_part, layer_numbers, own_memory
+from .vocabulary import copy_vocabulary, read_vocabulary
 
-Tensors = dict[str, torch.Tensor]
 Shapes = dict[str, tuple[int, ...]]
 
 WORD_EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
+DECODER = "cls.predictions.decoder.weight"
 # Our tied entries -> the entry that they repeat.
-TIED = {
-    "cls.predictions.decoder.weight": WORD_EMBEDDINGS,
-    "cls.predictions.decoder.bias": "cls.predictions.bias",
-}
-# Groups that a file has whole or not at all, and what loading makes new of those that it lacks.
-HEADS = ("bert.pooler.", "cls.predictions.", "cls.seq_relationship.")
-HEAD_NAMES = {"cls.predictions.": "masked-language-model head", "cls.seq_relationship.": "next-sentence head"}
+TIED = {DECODER: WORD_EMBEDDINGS, "cls.predictions.decoder.bias": "cls.predictions.bias"}
 # Index buffers of older transformers: no weights.
 BUFFERS = r"embeddings\.(position_ids|token_type_ids)$"
 # pattern of a key, replacement, what the report calls it
-RENAMES = (
-    (r"^module\.", "", "prefix `module.` taken off"),
-    (r"^(embeddings|encoder|pooler)\.", r"bert.\1.", "prefix `bert.` put in front"),
-    (r"LayerNorm\.gamma$", "LayerNorm.weight", "LayerNorm `gamma` to `weight`"),
-    (r"LayerNorm\.beta$", "LayerNorm.bias", "LayerNorm `beta` to `bias`"),
+PREFIX = (r"^module\.", "", "prefix `module.` taken off")
+ENCODER = (r"^(embeddings|encoder|pooler)\.", r"bert.\1.", "prefix `bert.` put in front")
+_GAMMA = "LayerNorm `gamma`, `beta` to `weight`, `bias`"
+LAYER_NORMS = (
+    (r"(LayerNorm(_ent)?|layer_norm[12])\.gamma$", r"\1.weight", _GAMMA),
+    (r"(LayerNorm(_ent)?|layer_norm[12])\.beta$", r"\1.bias", _GAMMA),
 )
+RENAMES = (PREFIX, ENCODER, *LAYER_NORMS)
+MASKED_LM = {"cls.predictions.": "masked-language-model head"}
+NEXT_SENTENCE = {"cls.seq_relationship.": "next-sentence head"}
 # Dimensions that a config field decides: key pattern, dimension, field.
 DIMENSIONS = (
     (rf"{re.escape(WORD_EMBEDDINGS)}|cls\.\w+\.(decoder\.weight|decoder\.bias|bias)", 0, "vocab_size"),
@@ -46,62 +50,127 @@ DIMENSIONS = (
     (r"bert\..*token_type_embeddings\.weight", 0, "type_vocab_size"),
     (r"bert\.encoder\..*\.intermediate\.dense\.(weight|bias)", 0, "intermediate_size"),
 )
-KINDS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+BERT_SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+BERT_FIELDS = (
+    *BERT_SIZES,
+    "hidden_act",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "max_position_embeddings",
+    "type_vocab_size",
+    "initializer_range",
+    "layer_norm_eps",
+    "pad_token_id",
+)
+# Methods of a layout that its family's module has as functions.
+FUNCTIONS = (
+    *("describe_key", "read_vocabulary", "wordpiece_tokenizer", "convert_config", "convert_state_dict"),
+    *("convert_checkpoint", "revert_config", "revert_state_dict", "revert_checkpoint"),
+)
 
 
 @dataclass(frozen=True)
+class Conversion:
+    """A converted checkpoint, ready to be written, and what the command reports of it.
+
+    Args:
+        config: our configuration.
+        tensors: what `model.safetensors` will hold, under our names.
+        architecture: the class that holds all of it.
+        renamed: kind of change of a name -> number of keys, such as `{"prefix `decoder.` taken off": 40}`.
+        dropped: keys of the file that are not written, each with the reason.
+        initialised: heads that the file lacks, each with what it predicts: loading them gives fresh weights.
+        assumed: fields of the config that nothing in the checkpoint says, each with the value taken and why.
+        filled: parts of the encoder that the file lacks, each with what it is: fresh weights are among the tensors.
+    """
+
+    config: Any
+    tensors: Tensors
+    architecture: str
+    renamed: dict[str, int] = field(default_factory=dict)
+    dropped: dict[str, str] = field(default_factory=dict)
+    initialised: dict[str, str] = field(default_factory=dict)
+    assumed: dict[str, str] = field(default_factory=dict)
+    filled: dict[str, str] = field(default_factory=dict)
+
+
 class Layout:
     """How one family's files look.
 
-    Args:
-        title: the system's name, for messages.
-        model: makes the model that holds all parts of a file from a config.
-        prefix: prefix of its model classes.
-        foreign: how a message about foreign keys begins (default: they fit nowhere in the pre-training model).
-        hint: how it ends.
-        blame: what a message about a shape says of the field, of its value and of the file's.
-        renames: (pattern, replacement, description), tried in order on each key.
-        buffers: pattern of keys that are no weights.
-        stacks: lists of layers -> the config field that counts them.
-        dimensions: (key pattern, dimension, config field), for messages about shapes.
-        parts: prefixes of what a file has whole or not at all; the rest must be there.
-        needs: part -> the part that it reads: a file with the one has the other.
-        tied: our tied entries -> the entry that they repeat.
-        more_shapes: from a config and the tensors, names and shapes of parts that `model` lacks (fine-tuned heads).
-        optional: pattern of single names that a file may lack.
-        field_names: config field -> how messages name it, where the original's name is another.
-        example: a name of a weight as the original's files have it.
-        original_name: from our name, the config and the names of a file, the name that the file would have.
+    `title` is the system's name in messages, `family` our `model_type`, `prefix` that of its model classes. Names of
+    weights are ours where nothing else is said, and are looked for after `renames`.
     """
 
     title: str
-    model: Callable[[Any], nn.Module]
-    prefix: str = ""
-    foreign: str = ""
-    hint: str = "Remove them from the file, or convert it with the module of its own family."
-    blame: str = "{0} is {1} in the config, {2} in the file"
-    renames: tuple[tuple[str, str, str], ...] = RENAMES
-    buffers: str = BUFFERS
-    stacks: tuple[tuple[str, str], ...] = (("bert.encoder.layer", "num_hidden_layers"),)
-    dimensions: tuple[tuple[str, int, str], ...] = (*DIMENSIONS, (r".*", -1, "hidden_size"))
-    parts: tuple[str, ...] = HEADS
-    needs: Mapping[str, str] = field(default_factory=lambda: {"cls.seq_relationship.": "bert.pooler."})
-    tied: Mapping[str, str] = field(default_factory=lambda: TIED)
-    more_shapes: Callable[[Any, Mapping[str, torch.Tensor]], Shapes] = lambda config, tensors: {}
-    optional: str = r"(?!)"
-    field_names: Mapping[str, str] = field(default_factory=dict)
-    example: str = "bert.encoder.layer.0.output.dense.weight"
-    original_name: Callable[[str, Any, Iterable[str]], str] = lambda name, config, names: name
+    family: str
+    prefix: str
+    config_class: type[PreTrainedConfig]
+
+    # ---- options ----
+    fields: tuple[str, ...] = BERT_FIELDS  # read under our names
+    sizes: tuple[str, ...] = BERT_SIZES  # those of them that must be there
+    theirs: Mapping[str, str] = {}  # the original's name of a field -> ours, which goes before
+    own: tuple[str, ...] = ()  # fields that the original has not, or under its own name
+    fixed: tuple[str, ...] = ()  # fields with a single possible value, which no configuration keeps
+    infers_sizes = False  # whether a file can do without options
+
+    # ---- weights ----
+    renames: tuple[tuple[str, str, str], ...] = RENAMES  # (pattern, replacement, description), in order on each key
+    buffers = BUFFERS  # pattern of keys that are no weights
+    stacks: tuple[tuple[str, str], ...] = (("bert.encoder.layer", "num_hidden_layers"),)  # layers -> the field
+    dimensions: tuple[tuple[str, int, str], ...] = (*DIMENSIONS, (r".*", -1, "hidden_size"))  # for messages
+    heads: Mapping[str, str] = MASKED_LM | NEXT_SENTENCE  # prefixes of the heads of pre-training, and their names
+    other_parts: tuple[str, ...] = ("bert.pooler.",)  # what else a file has whole or not at all
+    needs: Mapping[str, str] = {"cls.seq_relationship.": "bert.pooler."}  # part -> the part that it reads
+    tied: Mapping[str, str] = TIED  # our tied entries -> the entry that they repeat
+    optional = r"(?!)"  # pattern of single names that a file may lack
+
+    # ---- messages ----
+    foreign = "These keys fit nowhere in {title}'s pre-training model"
+    hint = "Remove them from the file, or convert it with the module of its own family."
+    blame = "{0} is {1} in the config, {2} in the file"  # the field, its value, the file's
+    field_names: Mapping[str, str] = {}  # field -> how messages name it, where the original's name is another
+    example = "bert.encoder.layer.0.output.dense.weight"
+    their_mark = r"(?!)"  # pattern of keys by which a file with the original's names is known from a BERT's
+
+    # ---- files ----
+    model_type = ""  # of our checkpoints, where it is not the family's name
+    wordpieces = True  # whether its vocabulary is WordPiece, as BERT's; else `tokenizer_from` makes its files
+    vocabulary_files: tuple[str, ...] = ("vocab.txt",)
+    tokenizer_files: Mapping[str, str] = {}  # argument of `wordpiece_tokenizer` -> the file beside the weights
+    pipeline_tag: str | None = None
+    original_files = ("model.pt", "config.json")
+
+    # ---- what a family may do otherwise: options ----
+
+    def adjusted(self, fields: dict[str, Any], original: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of our configuration from those that were read."""
+        return fields
+
+    def complete_options(self, options: dict[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
+        """Add what the weights tell, under our names; returned are values that nothing tells, with their reasons."""
+        return {}
+
+    def revert_config(self, config: Any) -> dict[str, Any]:
+        """The original's options for a configuration of ours."""
+        kept = [name for name in self.fields if name not in (*self.own, *self.fixed)]
+        options = {name: getattr(config, name) for name in kept}
+        return options | {name: getattr(config, ours) for name, ours in self.theirs.items() if ours in self.own}
+
+    # ---- weights ----
+
+    def model(self, config: Any) -> nn.Module:
+        """The model that holds all parts of a file."""
+        module = importlib.import_module(f"hf_ptm_ext.models.modeling_{self.family}")
+        made: nn.Module = getattr(module, f"{self.prefix}ForPreTraining")(config)
+        return made
+
+    def more_shapes(self, config: Any, tensors: Mapping[str, torch.Tensor]) -> Shapes:
+        """Names and shapes of parts that `model` lacks, such as fine-tuned heads."""
+        return {}
 
     def describe_key(self, key: str) -> tuple[str, tuple[str, ...]]:
-        """Our name for a key of a file, and what was changed.
-
-        Args:
-            key: a name as the file has it.
-
-        Returns:
-            The name and the descriptions of its changes.
-        """
+        """Our name for a key of a file, and what was changed."""
         changes = []
         for pattern, replacement, description in self.renames:
             renamed = re.sub(pattern, replacement, key)
@@ -110,133 +179,197 @@ class Layout:
             key = renamed
         return key, tuple(changes)
 
-    def convert_tensors(self, original: Mapping[str, torch.Tensor], config: Any) -> Tensors:
-        """Our state dict from a file's.
+    def ours_of(self, name: str, key: str, tensor: torch.Tensor, config: Any) -> Tensors:
+        """Our tensors, by name, that one of a file's becomes; `name` is ours for its key."""
+        return {name: tensor}
 
-        Args:
-            original: tensors under the file's names; pooler and heads may be missing whole.
-            config: the configuration.
+    def their_name(self, name: str, config: Any) -> str:
+        """The original's name of one of our weights."""
+        return name
 
-        Returns:
-            The tensors under our names, those of the file itself; tied entries of a vocabulary head are there whether
-            the file has them or not.
+    def name_in_file(self, name: str, config: Any, keys: Iterable[str]) -> str:
+        """The name that a file with these keys would have for one of our weights."""
+        theirs = any(re.search(self.their_mark, key) for key in keys)
+        return self.their_name(name, config) if theirs else name
 
-        Raises:
-            ValueError: as `check`.
-        """
-        named = ((self.describe_key(key)[0], key, tensor) for key, tensor in original.items())
-        kept = ((name, key, tensor) for name, key, tensor in named if not re.search(self.buffers, name))
-        return self.check(*by_our_names(kept), config)
+    def architecture(self, tensors: Mapping[str, torch.Tensor], config: Any) -> str:
+        """The class that holds all parts of a file."""
+        present = [head for head in self.heads if has_part(tensors, head)]
+        kind = "ForMaskedLM" if present == [*MASKED_LM] else "ForPreTraining" if present else "Model"
+        return f"{self.prefix}{kind}"
 
-    def check(self, converted: Tensors, sources: Mapping[str, str], config: Any) -> Tensors:
-        """Compare a renamed file with the model of the config, and add the tied entries that the file lacks.
+    # ---- files ----
 
-        Args:
-            converted: tensors under our names.
-            sources: our name -> the file's, for messages.
-            config: the configuration.
+    def read_vocabulary(self, path: Path) -> dict[str, int]:
+        """The pieces of a vocabulary and their ids."""
+        return read_vocabulary(path)
 
-        Returns:
-            The tensors, each in memory of its own as far as it was a part or a view of another.
+    def vocabulary_options(self, vocab: Mapping[str, int], options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options that a vocabulary decides."""
+        return {}
 
-        Raises:
-            ValueError: a key, a kind, a shape, a value or the number of layers does not fit the config, weights of the
-                encoder or of a head are missing, or a tied copy differs from what it is tied to. Keys are named.
-        """
-        self.check_layers(converted, config)
-        foreign = self.foreign or f"These keys fit nowhere in {self.title}'s pre-training model"
-        self._compare(converted, sources, config, foreign)
-        return self._tied({name: own_memory(tensor) for name, tensor in converted.items()}, config)
+    def tokenizer_from(
+        self,
+        words: Mapping[str, int],
+        config: Any,
+        vocab: Path | None = None,
+        codes: Path | None = None,
+        lower_case: bool = False,
+    ) -> tuple[dict[str, str], list[str]]:
+        """The tokenizer's files of a family without word pieces, by name, and what the report says of them."""
+        raise NotImplementedError(f"{self.title} has word pieces, got the words of another vocabulary.")
 
-    def check_ours(self, ours: Mapping[str, torch.Tensor], config: Any) -> None:
-        """Compare a state dict of ours with the model of the config before it is given the original's names.
+    def wordpiece_tokenizer(self, vocab: Mapping[str, int], config: Any, do_lower_case: bool, **files: Path) -> Any:
+        """The tokenizer of a converted checkpoint."""
+        from transformers import BertTokenizer
 
-        Args:
-            ours: tensors under our names, tied entries included or not.
-            config: their configuration.
+        length = config.max_position_embeddings
+        return BertTokenizer(vocab=dict(vocab), do_lower_case=do_lower_case, model_max_length=length)
 
-        Raises:
-            ValueError: as `check`.
-        """
-        if any(layer_numbers(ours, f"{stack}.") for stack, _ in self.stacks):
-            self.check_layers(ours, config)
-        message = f"These keys are not of a {self.title} model with this config"
-        self._compare(ours, {name: name for name in ours}, config, message)
-        self._tied(ours, config)
+    def check_tokenizer_file(self, file: Path) -> None:
+        """Refuse what is none of the tokenizer's files."""
 
-    def revert_tensors(
+    def more_files(self, original: Mapping[str, torch.Tensor]) -> dict[str, Tensors]:
+        """Files of tensors that are written beside the model."""
+        return {}
+
+    def revert_more_files(self, folder: Path, config: Any) -> Tensors:
+        """Tensors of the original that lie in files beside our weights."""
+        return {}
+
+    def made_up(self, config: Any) -> list[str]:
+        """What the way back writes that is no value of ours."""
+        return []
+
+    def write_original(
+        self,
+        folder: Path,
+        tensors: Mapping[str, torch.Tensor],
+        options: Mapping[str, Any],
+        source: Path,
+        vocabulary: Path | None = None,
+    ) -> None:
+        """Write the files that the original code loads."""
+        weights, config = self.original_files
+        torch.save(dict(tensors), folder / weights)
+        write_json(folder / config, dict(options))
+        if vocabulary is not None:
+            copy_vocabulary(vocabulary, folder / "vocab.txt")
+        for name in self.tokenizer_files.values():
+            if (file := beside(source, (name,))) is not None:
+                self.check_tokenizer_file(file)
+                shutil.copyfile(file, folder / name)
+
+    # ---- both ways ----
+
+    def convert_config(self, original: Mapping[str, Any]) -> Any:
+        """Our configuration from the original's options, or from those of a BERT; data and training are left out."""
+        check_options(original, self.theirs)
+        fields = read_fields(original, self.fields, self.sizes)
+        for theirs, ours in self.theirs.items():
+            if original.get(theirs) is not None:
+                fields.setdefault(ours, original[theirs])
+        return self.made(self.adjusted(fields, original))
+
+    def made(self, fields: Mapping[str, Any]) -> Any:
+        """The configuration of these fields, with the whole auto_map."""
+        config: Any = made_config(self.config_class, fields, self.title)
+        for name in self.fixed:
+            if hasattr(config, name):
+                delattr(config, name)
+        auto_map = getattr(sys.modules[self.config_class.__module__], "AUTO_MAP", None)
+        if auto_map is not None:
+            config.auto_map = dict(auto_map)
+        return config
+
+    def convert_state_dict(self, original: Mapping[str, torch.Tensor], config: Any) -> Tensors:
+        """Our state dict from a file's, whose pooler and heads may be missing whole; tied entries are added."""
+        names = {key: self.describe_key(key)[0] for key in original}
+        weights = {key: tensor for key, tensor in original.items() if not re.search(self.buffers, names[key])}
+        check_weights(weights)
+        ours = ((key, self.ours_of(names[key], key, tensor, config)) for key, tensor in weights.items())
+        named = ((name, key, tensor) for key, parts in ours for name, tensor in parts.items())
+        return self.check(*by_our_names(named), config)
+
+    def revert_state_dict(
         self, ours: Mapping[str, torch.Tensor], config: Any, tied_copies: bool | None = None
     ) -> Tensors:
-        """The original's state dict from ours: the same names, without a bias of the decoder.
+        """The original's state dict from ours.
 
-        Args:
-            ours: tensors of the pre-training model, or of its encoder and some of its heads.
-            config: their configuration.
-            tied_copies: whether to write the heads' copies of the word embeddings, as the original's files have them.
-                `None` (default) writes those that `ours` has as entries of their own, so what `convert_tensors` added
-                is left out again.
-
-        Returns:
-            The tensors.
-
-        Raises:
-            ValueError: as `check_ours`.
+        `tied_copies` says whether the heads' copies of the word embeddings are written, as the original's files have
+        them. None writes those that `ours` has as entries of their own: what `convert_state_dict` added is left out.
         """
+        reverted = self.untied(ours, config, tied_copies)
+        return {self.their_name(name, config): tensor for name, tensor in reverted.items()}
+
+    def convert_checkpoint(self, original: Mapping[str, torch.Tensor], options: Mapping[str, Any]) -> Conversion:
+        """Convert a checkpoint as it was found, reading from the file what its options leave open.
+
+        Tied copies are not among the tensors, and neither are heads that the file lacks: loading says that those are
+        new.
+        """
+        check_options(options, (*self.fields, *self.theirs))
+        options = dict(options)
+        assumed = self.complete_options(options, {self.describe_key(key)[0]: one for key, one in original.items()})
+        config = self.convert_config(options)
+        return self.reported(original, self.convert_state_dict(original, config), config, assumed)
+
+    def reported(
+        self, original: Mapping[str, torch.Tensor], converted: Tensors, config: Any, assumed: dict[str, str]
+    ) -> Conversion:
+        """What was made of a file, and what the command says of it."""
+        names = {key: self.describe_key(key) for key in original}
+        tied = self.tied_names(config)
+        no_weights = {key: name for key, (name, _) in names.items() if re.search(self.buffers, name)}
+        kinds = {True: "an index buffer, no weight", False: "a buffer, no weight"}
+        dropped = {key: kinds[re.search(BUFFERS, name) is not None] for key, name in no_weights.items()}
+        dropped |= {key: f"tied to `{self.tied[name]}`" for key, (name, _) in names.items() if name in tied}
+        lacking = {f"{part}*": what for part, what in self.heads.items() if not has_part(converted, part)}
+        if not getattr(config, "next_sentence_prediction", True):
+            lacking.pop("cls.seq_relationship.*", None)
+        return Conversion(
+            config=config,
+            tensors={name: tensor for name, tensor in converted.items() if name not in tied},
+            architecture=self.architecture(converted, config),
+            renamed=dict(Counter(change for _, changes in names.values() for change in changes)),
+            dropped=dropped,
+            initialised=lacking,
+            assumed=assumed,
+        )
+
+    def revert_checkpoint(self, ours: Mapping[str, torch.Tensor], config: Any) -> tuple[Tensors, dict[str, Any]]:
+        """State dict and options as the original code reads them, from tensors as one of our classes saved them."""
+        named = {self.describe_key(key)[0]: tensor for key, tensor in ours.items()}
+        return self.revert_state_dict(named, config, tied_copies=True), self.revert_config(config)
+
+    # ---- checks ----
+
+    def check(self, converted: Tensors, sources: Mapping[str, str], config: Any) -> Tensors:
+        """Compare a renamed file (our name -> the file's: `sources`) with the config's model, and add tied entries."""
+        self.check_layers(converted, config)
+        self._compare(converted, sources, config, self.foreign.format(title=self.title))
+        return self._with_tied({name: own_memory(tensor) for name, tensor in converted.items()}, config)
+
+    def check_ours(self, ours: Mapping[str, torch.Tensor], config: Any) -> None:
+        """Compare a state dict of ours, tied entries included or not, with the model of the config, as `check`."""
+        if any(layer_numbers(ours, f"{stack}.") for stack, _ in self.stacks):
+            self.check_layers(ours, config)
+        check_weights(ours)
+        message = f"These keys are not of a {self.title} model with this config"
+        self._compare(ours, {name: name for name in ours}, config, message)
+        self._with_tied(ours, config)
+
+    def untied(self, ours: Mapping[str, torch.Tensor], config: Any, tied_copies: bool | None) -> Tensors:
+        """Our tensors, checked, with those copies of tied ones that a file of the original shall have."""
         self.check_ours(ours, config)
-        reverted = {key: tensor for key, tensor in ours.items() if key not in self.tied}
+        kept = {key: tensor for key, tensor in ours.items() if key not in self.tied}
         for key, source in self.tied.items():
             if key.endswith(".bias"):
                 continue
             copied = key in ours and ours[key] is not ours.get(source)
             if copied if tied_copies is None else tied_copies and has_part(ours, f"{key.rsplit('.', 2)[0]}."):
-                reverted[key] = ours.get(key, ours[source])
-        return reverted
-
-    def convert_file(self, original: Mapping[str, torch.Tensor], config: Any) -> Conversion:
-        """Convert a checkpoint as it was found.
-
-        Args:
-            original: tensors under the file's names.
-            config: the configuration.
-
-        Returns:
-            Configuration, tensors and report. Tied copies are not among the tensors, and neither are heads that the
-            file lacks: loading says that those are new.
-
-        Raises:
-            ValueError: as `convert_tensors`.
-        """
-        converted = self.convert_tensors(original, config)
-        names = {key: self.describe_key(key) for key in original}
-        tied = self.tied_names(config)
-        dropped = {key: "a buffer, no weight" for key, (name, _) in names.items() if re.search(self.buffers, name)}
-        dropped |= {key: f"tied to `{self.tied[name]}`" for key, (name, _) in names.items() if name in tied}
-        counts = Counter(change for _, changes in names.values() for change in changes)
-        heads = [head for head in HEAD_NAMES if has_part(converted, head)]
-        kind = {("cls.predictions.",): "ForMaskedLM", (): "Model"}.get(tuple(heads), "ForPreTraining")
-        return Conversion(
-            config=config,
-            tensors={name: tensor for name, tensor in converted.items() if name not in tied},
-            architecture=f"{self.prefix}{kind}",
-            renamed=dict(counts),
-            dropped=dropped,
-            initialised=lacking_parts(converted, HEAD_NAMES),
-        )
-
-    def revert_file(self, ours: Mapping[str, torch.Tensor], config: Any) -> Tensors:
-        """The original's file from a checkpoint of ours.
-
-        Args:
-            ours: tensors as one of our classes saved them, the bare encoder's without `bert.` included.
-            config: their configuration.
-
-        Returns:
-            The state dict, with the decoder's copy of the word embeddings.
-
-        Raises:
-            ValueError: as `revert_tensors`.
-        """
-        return self.revert_tensors({self.describe_key(key)[0]: tensor for key, tensor in ours.items()}, config, True)
+                kept[key] = ours.get(key, ours[source])
+        return kept
 
     def tied_names(self, config: Any) -> set[str]:
         """Names that are not written: their tensor is there under another one."""
@@ -269,25 +402,25 @@ class Layout:
     def _compare(
         self, tensors: Mapping[str, torch.Tensor], sources: Mapping[str, str], config: Any, foreign: str
     ) -> None:
-        """Kinds and values, names both ways, shapes."""
-        check_weights({sources[name]: tensor for name, tensor in tensors.items()})
+        """Names both ways, shapes."""
         expected = self.shapes(config, tensors)
         unknown = [sources[name] for name in tensors if name not in expected]
         if unknown:
             raise ValueError(f"{foreign}: {name_some(unknown)}. {self.hint}")
-        present = tuple(part for part in self.parts if has_part(tensors, part))
+        parts = self._parts()
+        present = tuple(part for part in parts if has_part(tensors, part))
         present += tuple(need for part, need in self.needs.items() if part in present)
         added = {name for name in self.tied_names(config) if self.tied[name] in tensors}
         lacking = [
             name
             for name in expected
             if name not in added.union(tensors)
-            and (not name.startswith(self.parts) or name.startswith(present))
+            and (not name.startswith(parts) or name.startswith(present))
             and not re.search(self.optional, name)
         ]
         if lacking:
             if any(name != source for name, source in sources.items()):
-                theirs = [self.original_name(name, config, sources.values()) for name in lacking]
+                theirs = [self.name_in_file(name, config, sources.values()) for name in lacking]
                 pairs = zip(lacking, theirs, strict=True)
                 lacking = [name if name == other else f"{name}`, in the file `{other}" for name, other in pairs]
             raise ValueError(
@@ -297,6 +430,9 @@ class Layout:
         for name, tensor in tensors.items():
             if tuple(tensor.shape) != expected[name]:
                 raise ValueError(self._shape_message(sources[name], name, tuple(tensor.shape), expected[name]))
+
+    def _parts(self) -> tuple[str, ...]:
+        return (*self.heads, *self.other_parts)
 
     def _shape_message(self, key: str, name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> str:
         """Names the config field behind a wrong shape, where one dimension is to blame."""
@@ -309,11 +445,11 @@ class Layout:
                 return f"{message}: {self.blame.format(shown, expected[dimension], shape[dimension])}."
         return f"{message}. Use the config that belongs to the weights."
 
-    def _tied(self, tensors: Mapping[str, torch.Tensor], config: Any) -> Tensors:
+    def _with_tied(self, tensors: Mapping[str, torch.Tensor], config: Any) -> Tensors:
         """The tensors and the tied entries that they lack; entries that differ from what they repeat are refused."""
         complete, tied = dict(tensors), self.tied_names(config)
         for name, source in self.tied.items():
-            part = next((part for part in self.parts if name.startswith(part)), "")
+            part = next((part for part in self._parts() if name.startswith(part)), "")
             if name not in tied or source not in complete or not has_part(complete, part):
                 continue
             if not torch.equal(complete.setdefault(name, complete[source]), complete[source]):
@@ -324,78 +460,6 @@ class Layout:
         return complete
 
 
-def by_our_names(named: Iterable[tuple[str, str, torch.Tensor]]) -> tuple[Tensors, dict[str, str]]:
-    """Tensors by our names, and the file's name of each, from triples of our name, the file's and the tensor."""
-    tensors: Tensors = {}
-    sources: dict[str, str] = {}
-    for name, key, tensor in named:
-        if name in tensors:
-            raise ValueError(f"The keys `{sources[name]}` and `{key}` both stand for `{name}`: remove one.")
-        tensors[name], sources[name] = tensor, key
-    return tensors, sources
-
-
-def check_weights(tensors: Mapping[str, Any]) -> None:
-    """Refuse what is no dense matrix of finite floating point numbers; names are those of the file."""
-    if not tensors:
-        raise ValueError("There are no weights: the state dict is empty.")
-    for name, tensor in tensors.items():
-        if not isinstance(tensor, torch.Tensor):
-            raise ValueError(f"`{name}` must be a tensor, got a {type(tensor).__name__}.")
-        if tensor.dtype not in KINDS:
-            raise ValueError(
-                f"`{name}` must hold floating point numbers, got {tensor.dtype}: it is quantised, an index, or of "
-                "another model. Convert the file that was trained."
-            )
-        if tensor.layout != torch.strided or tensor.is_meta or 0 in tensor.shape:
-            kind = f"{tensor.layout}, shape {tuple(tensor.shape)}, on {tensor.device.type}"
-            raise ValueError(f"`{name}` must be a matrix of values, got {kind}.")
-        # Repeated values cost no memory in the file and all of it when they are read.
-        if any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)):
-            raise ValueError(f"`{name}` claims {tensor.numel()} values and holds fewer: save it in full.")
-    damaged = not_finite(tensors)
-    if damaged:
-        raise ValueError(
-            f"These weights hold NaN or infinity: {name_some(damaged)}. The run that wrote them diverged, or the file "
-            "is damaged: take an earlier checkpoint."
-        )
-
-
-def own_memory(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor itself, or a copy of what is a view or a part of another: safetensors writes neither."""
-    whole = tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
-    return tensor if whole else tensor.clone(memory_format=torch.contiguous_format)
-
-
-def unshared(tensors: Mapping[str, torch.Tensor]) -> Tensors:
-    """The tensors to be written, no two of them in the same memory."""
-    seen: set[int] = set()
-    result = {}
-    for name, tensor in tensors.items():
-        place = tensor.untyped_storage().data_ptr()
-        result[name] = tensor.clone() if place in seen else own_memory(tensor)
-        seen.add(place)
-    return result
-
-
-def has_part(tensors: Iterable[str], part: str) -> bool:
-    """Whether any name begins with a prefix."""
-    return any(name.startswith(part) for name in tensors)
-
-
-def lacking_parts(tensors: Iterable[str], parts: Mapping[str, str]) -> dict[str, str]:
-    """What a report says of the parts that a file lacks: pattern of their names -> what they are."""
-    names = list(tensors)
-    return {f"{part}*": what for part, what in parts.items() if not has_part(names, part)}
-
-
-def layer_numbers(names: Iterable[str], prefix: str) -> set[int]:
-    """Numbers of the layers under a prefix."""
-    matches = (re.match(rf"{re.escape(prefix)}([0-9]{{1,9}})\.", name) for name in names)
-    return {int(match[1]) for match in matches if match}
-
-
-def size_of(tensors: Mapping[str, torch.Tensor], name: str, dimension: int = 0) -> int | None:
-    """A size that a file tells, `None` if the tensor is not there or is a single number."""
-    tensor = tensors.get(name)
-    return None if tensor is None or tensor.ndim <= max(dimension, 0) else tensor.shape[dimension]
+def functions_of(layout: Layout) -> dict[str, Callable[..., Any]]:
+    """What the module of a family has as functions: both ways of its layout."""
+    return {name: getattr(layout, name) for name in FUNCTIONS}

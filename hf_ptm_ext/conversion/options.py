@@ -1,12 +1,11 @@
 """Options of an original checkpoint and the configuration that is made of them, checked once for every family.
 
-An original's config is a file that others wrote: sizes may be negative, 10**12, strings or lists. They are looked at
-before anything is computed with them, so that no table, list of layers or dictionary of labels is made for nonsense.
+They are looked at before anything is computed with them: sizes that others wrote may be -1, 10**12, strings or lists.
 """
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from transformers.activations import ACT2FN
@@ -96,7 +95,7 @@ def check_options(options: Any, names: Iterable[str] | None = None) -> None:
             raise ValueError(f"`{name}` must be {rule}, got {_shown(value)}: correct the config.")
 
 
-def made_config(config_class: type[Config], fields: Mapping[str, Any], title: str) -> Config:
+def made_config(config_class: Callable[..., Config], fields: Mapping[str, Any], title: str) -> Config:
     """A configuration of fields that were read from an original: whatever its class refuses is one line."""
     check_options(fields)
     try:
@@ -116,20 +115,7 @@ def made_config(config_class: type[Config], fields: Mapping[str, Any], title: st
 
 
 def read_fields(original: Mapping[str, Any], fields: tuple[str, ...], sizes: tuple[str, ...]) -> dict[str, Any]:
-    """The fields of an original config that a family reads.
-
-    Args:
-        original: the config as its JSON holds it; what is not listed says nothing about the model.
-        fields: names that are the same in ours.
-        sizes: those that must be there.
-
-    Returns:
-        The fields that have a value.
-
-    Raises:
-        TypeError: `original` is not a mapping.
-        ValueError: a size is missing, or a value is none that its option can have.
-    """
+    """The fields of an original config that a family reads."""
     check_options(original, fields)
     missing = [name for name in sizes if original.get(name) is None]
     if missing:

@@ -1,34 +1,12 @@
 """Pfeiffer adapters of the `adapters` library (SeqBn) to PEFT's and back, see `adapter_library`."""
 
-from collections.abc import Mapping
-from typing import Any
+from functools import partial
 
-from ..adapters.configuration import BottleneckConfig
 from . import adapter_library
-from .adapter_library import base_state_dict, convert_state_dict, revert_config, revert_state_dict
+from .adapter_library import base_state_dict as base_state_dict
+from .adapter_library import convert_state_dict as convert_state_dict
+from .adapter_library import revert_config as revert_config
+from .adapter_library import revert_state_dict as revert_state_dict
 
 METHOD = "pfeiffer"
-
-
-def convert_config(original: Mapping[str, Any]) -> BottleneckConfig:
-    """Our configuration from the library's, see `adapter_library.convert_config`.
-
-    Args:
-        original: the library's `adapter_config.json`, or the dictionary of its configuration object.
-
-    Returns:
-        A `PfeifferConfig`.
-
-    Raises:
-        TypeError: it is no mapping of options.
-        ValueError: it describes another method, or has parts that our adapters have not.
-
-    Example:
-        >>> options = {"mh_adapter": False, "output_adapter": True, "original_ln_before": True}
-        >>> type(convert_config(options)).__name__
-        'PfeifferConfig'
-    """
-    return adapter_library.convert_config(original, METHOD)
-
-
-__all__ = ["METHOD", "base_state_dict", "convert_config", "convert_state_dict", "revert_config", "revert_state_dict"]
+convert_config = partial(adapter_library.convert_config, method=METHOD)

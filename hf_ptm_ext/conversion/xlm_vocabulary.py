@@ -1,9 +1,6 @@
-"""XLM's dictionary and BPE codes <-> the files of upstream's `XLMTokenizer`.
+"""XLM's dictionary and BPE codes <-> the files of upstream's `XLMTokenizer`, which needs the package `sacremoses`.
 
-XLM marks a piece that goes on in the same word (`wo@@ rd`), upstream one that ends it (`wo rd</w>`). The tokenizer is
-configured so that a text becomes `</s> w1 .. wn </s>`, as MASS has it, and keeps case and accents. Upstream's class
-needs the package `sacremoses` to be loaded and tokenises every text by Moses' English rules (transformers 5.24 does
-not hand `lang` through); words that were tokenised elsewhere go through its `bpe` one by one.
+XLM marks a piece that goes on in the same word (`wo@@ rd`), upstream one that ends it (`wo rd</w>`).
 """
 
 import json
@@ -12,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..models.canonical.texts_canonical import text_lines
-from ..models.mass_nmt.configuration_mass_nmt import MassNmtConfig
+from ..models.configuration_mass_nmt import MassNmtConfig
+from ..models.texts_core import text_lines
 
 SPECIAL = ("<s>", "</s>", "<pad>", "<unk>", *(f"<special{number}>" for number in range(10)))
 TOKENIZER_CONFIG = {
@@ -30,17 +27,7 @@ TOKENIZER_CONFIG = {
 
 
 def read_dictionary(path: Path) -> dict[str, int]:
-    """Read the dictionary that fastBPE counted: "piece count" lines, behind 4 + 10 special words.
-
-    Args:
-        path: the file (`vocab` of the original's data folder).
-
-    Returns:
-        Word -> id.
-
-    Raises:
-        ValueError: a line is something else, or a word is there twice.
-    """
+    """Read the dictionary that fastBPE counted: "piece count" lines, behind 4 + 10 special words."""
     words = {word: number for number, word in enumerate(SPECIAL)}
     for number, line in enumerate(_lines(path), start=1):
         parts = line.split(" ")
@@ -53,17 +40,7 @@ def read_dictionary(path: Path) -> dict[str, int]:
 
 
 def read_codes(path: Path) -> list[str]:
-    """Read fastBPE's codes: "left right count" lines.
-
-    Args:
-        path: the file (`codes` of the original's data folder).
-
-    Returns:
-        The merges, "left right" each, in order.
-
-    Raises:
-        ValueError: a line is something else.
-    """
+    """Read fastBPE's codes: "left right count" lines."""
     merges = []
     for number, line in enumerate(_lines(path), start=1):
         parts = line.split(" ")
@@ -78,20 +55,7 @@ def read_codes(path: Path) -> list[str]:
 def tokenizer_files(
     words: Mapping[str, int], merges: list[str], config: MassNmtConfig, lower_case: bool = False
 ) -> dict[str, str]:
-    """The files of an `XLMTokenizer`.
-
-    Args:
-        words: word of the original -> id.
-        merges: as `read_codes` gives them.
-        config: has the number of words and the languages.
-        lower_case: whether the text was lower-cased and lost its accents (default False, as in MASS' scripts).
-
-    Returns:
-        File name -> text.
-
-    Raises:
-        ValueError: dictionary and model have different numbers of words, or two words would become one.
-    """
+    """The files of an `XLMTokenizer`."""
     if len(words) != config.vocab_size or sorted(words.values()) != list(range(len(words))):
         raise ValueError(
             f"The dictionary has {len(words)} words and the model `vocab_size` = {config.vocab_size}: they belong to "
@@ -99,7 +63,10 @@ def tokenizer_files(
         )
     vocabulary = {upstream_word(word): number for word, number in words.items()}
     if len(vocabulary) != len(words):
-        raise ValueError("Two words of the dictionary are one for XLMTokenizer, which marks ends of words by `</w>`.")
+        raise ValueError(
+            f"Of the {len(words)} words of the dictionary {len(vocabulary)} are left for XLMTokenizer, which marks "
+            "ends of words by `</w>`: two are one."
+        )
     options: dict[str, Any] = {**TOKENIZER_CONFIG, "do_lowercase_and_remove_accent": lower_case}
     options["model_max_length"] = config.max_position_embeddings
     if config.lang2id is not None and config.id2lang is not None:
@@ -113,32 +80,14 @@ def tokenizer_files(
 
 
 def upstream_word(word: str) -> str:
-    """`wo@@` to `wo`, `rd` to `rd</w>`; special words as they are.
-
-    Args:
-        word: a word of XLM's dictionary.
-
-    Returns:
-        The word of `XLMTokenizer`.
-
-    Example:
-        >>> upstream_word("wo@@"), upstream_word("rd"), upstream_word("</s>")
-        ('wo', 'rd</w>', '</s>')
-    """
+    """`wo@@` to `wo`, `rd` to `rd</w>`; special words as they are."""
     if word in SPECIAL:
         return word
     return word[:-2] if word.endswith("@@") else f"{word}</w>"
 
 
 def original_word(word: str) -> str:
-    """The other way.
-
-    Args:
-        word: a word of `XLMTokenizer`.
-
-    Returns:
-        The word of XLM's dictionary.
-    """
+    """The other way."""
     if word in SPECIAL:
         return word
     return re.sub(r"</w>$", "", word) if word.endswith("</w>") else f"{word}@@"

@@ -7,49 +7,53 @@ from .annotated_text import (
     RelationExample,
     TypingExample,
     mark_mentions,
+    processor_arguments,
     read_relation_examples,
     read_typing_examples,
 )
 from .bad_rows import BadRows
-from .embedded import embedded_corpus, embedded_corpus_path
 from .entity_documents import (
     EntitySentence,
     encode_entity_documents,
     entity_pairs,
+    instances_dataset,
     read_entity_documents,
+    read_instances,
     write_entity_documents,
+    write_instances,
 )
-from .entity_instances import instances_dataset, read_instances, write_instances
-from .entity_records import processor_arguments
 from .labelled_text import LabelledText, TextColumns, dataset_labelled_texts, read_labelled_texts
-from .map_style import pretraining_dataset
+from .name_graphs import NounLinker
 from .packing import BlockPacker, RowPacker, pack_documents, pack_row
-from .parallel import read_parallel
-from .piece_words import PieceWordIds
 from .question_answering import (
     QuestionColumns,
     QuestionExample,
     dataset_question_examples,
     read_question_examples,
 )
-from .question_generation import question_generation_rows
-from .readers import Document, FileDocuments, expand_files, read_documents
-from .segmentation import WordIds, jieba_segmenter
+from .readers import Document, FileDocuments, embedded_corpus, embedded_corpus_path, read_documents
+from .rows import expand_files
+from .segmentation import PieceWordIds, WordIds, jieba_segmenter
 from .sentence_pairs import SentencePair, next_sentence_pairs, truncate_pair
-from .source_target import SourceTarget, dataset_source_target, read_source_target
-from .sources import DatasetDocuments, DocumentSource, ListDocuments, as_document_source, dataset_documents
-from .splits import document_digest, held_out_split, is_held_out
+from .source_target import SourceTarget, dataset_source_target, read_parallel, read_source_target
+from .sources import (
+    DatasetDocuments,
+    DocumentSource,
+    ListDocuments,
+    as_document_source,
+    dataset_documents,
+    document_digest,
+    held_out_split,
+    is_held_out,
+)
 from .tag_schemes import detect_scheme, spans_of, tags_of, to_iob2
 from .tagged_words import TaggedWords, dataset_tagged_words, read_tagged_words
-from .task_shapes import extraction_rows, relation_tagging_rows
-from .tokenization import SpecialTokens, encode_batch, encode_documents, special_tokens_of
-from .tokenizer_training import train_wordpiece
-from .triples import NegativeSampler, Triples, read_triples
-from .wordnet import NounLinker
-from .zipped_rows import ZippedRows
+from .task_shapes import extraction_rows, question_generation_rows, relation_tagging_rows
+from .tokenization import SpecialTokens, encode_batch, encode_documents, special_tokens_of, train_wordpiece
+from .triples import NegativeSampler, Triples, ZippedRows, read_triples
 
 if TYPE_CHECKING:
-    from .streaming import PretrainingStream
+    from .streaming import PretrainingStream, pretraining_dataset
 
 __all__ = [
     "BadRows",
@@ -131,10 +135,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import the stream when it is asked for: it is the only part that needs torch."""
-    if name == "PretrainingStream":
-        from .streaming import PretrainingStream
+    if name in ("PretrainingStream", "pretraining_dataset"):
+        from . import streaming
 
-        return PretrainingStream
+        return getattr(streaming, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

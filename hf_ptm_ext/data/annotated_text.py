@@ -19,6 +19,7 @@ from typing import Any
 
 from .bad_rows import usable
 from .lines import iter_lines, json_object, json_value, whole_text
+from .marked_spans import check_span
 from .rows import TYPES, NoRows, PlacedRow, field_of, id_of, typed, with_rows
 
 logger = logging.getLogger(__name__)
@@ -34,11 +35,11 @@ class Mention:
     """A place in a text that names an entity.
 
     Args:
-        start: first character.
-        end: behind the last one.
-        id: the entity, `None` if nobody knows.
-        score: how sure the linker was.
-        name: how a data set calls the entity, `""` if it does not.
+        start: First character.
+        end: Behind the last one.
+        id: The entity, `None` if nobody knows.
+        score: How sure the linker was.
+        name: How a data set calls the entity, `""` if it does not.
     """
 
     start: int
@@ -58,12 +59,12 @@ class RelationExample:
     """A text with two mentions and the relation between them.
 
     Args:
-        text: the text.
-        head: first argument of the relation.
-        tail: second argument.
-        label: the relation, `None` if it is not told.
-        entities: mentions whose entity is told to the model.
-        id: its name in the data set, if it has one.
+        text: The text.
+        head: First argument of the relation.
+        tail: Second argument.
+        label: The relation, `None` if it is not told.
+        entities: Mentions whose entity is told to the model.
+        id: Its name in the data set, if it has one.
     """
 
     text: str
@@ -79,11 +80,11 @@ class TypingExample:
     """A text with a mention and its types.
 
     Args:
-        text: the text.
-        mention: what is typed.
-        labels: its types, possibly none; `None` if they are not told.
-        entities: mentions whose entity is told to the model.
-        id: its name in the data set, if it has one.
+        text: The text.
+        mention: What is typed.
+        labels: Its types, possibly none; `None` if they are not told.
+        entities: Mentions whose entity is told to the model.
+        id: Its name in the data set, if it has one.
     """
 
     text: str
@@ -94,19 +95,9 @@ class TypingExample:
 
 
 def mark_mentions(text: str, mentions: Sequence[tuple[tuple[int, int], str]]) -> str:
-    """Put a marker and a blank on both sides of mentions, as ERNIE-THU's code does for any encoder.
+    """Put a marker and a blank on both sides of `((start, end), marker)`, as ERNIE-THU's code does for any encoder.
 
-    Args:
-        text: the text.
-        mentions: (start, end) and the marker of each; they do not overlap.
-
-    Returns:
-        The marked text.
-
-    Raises:
-        ValueError: mentions overlap or lie outside the text.
-
-    Example:
+    Examples:
         >>> mark_mentions("Rome is in Italy", [((0, 4), "#"), ((11, 16), "$")])
         '# Rome # is in $ Italy $'
     """
@@ -128,19 +119,12 @@ def read_relation_examples(
     """Read examples of relation classification; the form is told by the fields.
 
     Args:
-        path: `.json` (a list, or FewRel's own lists by relation), `.jsonl`, or `.txt` (SemEval's, or OpenNRE's JSON
+        path: `.json` (a list, or FewRel's lists by relation), `.jsonl`, `.txt` (SemEval's, or OpenNRE's JSON
             lines); also `.gz`.
-        unlabelled: records may be without a relation, which is `None` then (default: they are refused).
-        encoding: of the file.
+        unlabelled: Records may be without a relation, which is `None` then (default: they are refused).
+        encoding: Of the file.
 
-    Returns:
-        The examples in order.
-
-    Raises:
-        ValueError: records are of no known form, have spans outside their text or mentions that overlap; with their
-            numbers.
-
-    Example:
+    Examples:
         >>> import json, tempfile
         >>> row = {"tokens": ["Rome", "is", "in", "Italy"], "relation": "country",
         ...        "head": {"id": "Q220", "pos": [0, 1]}, "tail": {"id": "Q38", "pos": [3, 4]}}
@@ -166,15 +150,9 @@ def read_typing_examples(
 
     Args:
         path: `.json` (a list) or `.jsonl`; also `.gz`.
-        labels_field: the field with the types (default: `labels`, else `coarse`, else `types`).
-        unlabelled: records may be without that field; their types are `None` then (default: they are refused).
-        encoding: of the file.
-
-    Returns:
-        The examples in order.
-
-    Raises:
-        ValueError: records are of no known form or have spans outside their text; with their numbers.
+        labels_field: The field with the types (default: `labels`, else `coarse`, else `types`).
+        unlabelled: Records may be without that field; their types are `None` then (default: they are refused).
+        encoding: Of the file.
     """
     path = Path(path)
 
@@ -237,16 +215,6 @@ def _records(path: Path, encoding: str) -> Iterator[PlacedRow]:
                 yield f"{path}, line {line.number}", error
 
 
-def _joined(tokens: Sequence[str]) -> tuple[str, list[int], list[int]]:
-    """The text, and where each token starts and ends in it."""
-    starts, ends, at = [], [], 0
-    for token in tokens:
-        starts.append(at)
-        ends.append(at + len(token))
-        at += len(token) + 1
-    return " ".join(tokens), starts, ends
-
-
 def _named(identifier: Any, name: Any) -> dict[str, Any]:
     """Id and name of a mention."""
     if not isinstance(identifier, str | int | None) or not isinstance(name, str | int | None):
@@ -255,16 +223,11 @@ def _named(identifier: Any, name: Any) -> dict[str, Any]:
 
 
 def _of_tokens(tokens: Sequence[str], first: int, behind: int, names: Mapping[str, Any]) -> Mention:
-    _, starts, ends = _joined(tokens)
+    """A mention in tokens that are joined by blanks."""
     if not 0 <= first < behind <= len(tokens):
         raise ValueError(f"the tokens {first} to {behind} are not among its {len(tokens)} tokens.")
-    return Mention(starts[first], ends[behind - 1], **names)
-
-
-def _checked(text: str, mention: Mention) -> Mention:
-    if not 0 <= mention.start < mention.end <= len(text):
-        raise ValueError(f"the span {mention.span} is not in its text of {len(text)} characters.")
-    return mention
+    start = sum(map(len, tokens[:first])) + first
+    return Mention(start, start + len(" ".join(tokens[first:behind])), **names)
 
 
 def _annotation(text: str, values: Any) -> Mention:
@@ -274,7 +237,8 @@ def _annotation(text: str, values: Any) -> Mention:
     identifier, start, end, *score = values
     typed([start, end], "two whole numbers", "begin and end of an entity")
     sure = typed(score[0], "a number", "the score of an entity") if score else 1.0
-    return _checked(text, Mention(start, end, str(identifier), float(sure)))
+    check_span(text, (start, end))
+    return Mention(start, end, str(identifier), float(sure))
 
 
 def _side(text: str, tokens: Sequence[str] | None, value: Any, name: str) -> Mention:
@@ -295,7 +259,8 @@ def _side(text: str, tokens: Sequence[str] | None, value: Any, name: str) -> Men
             raise ValueError(f"positions of `{name}` must be neighbours, got {numbers!r:.60}.")
         first, behind = numbers[0], numbers[-1] + 1
     if tokens is None:
-        return _checked(text, Mention(first, behind, **names))
+        check_span(text, (first, behind))
+        return Mention(first, behind, **names)
     return _of_tokens(tokens, first, behind, names)
 
 
@@ -358,11 +323,12 @@ def _typing(record: Mapping[str, Any], labels_field: str | None, unlabelled: boo
     if "sent" in record:
         text = field_of(record, "sent", "a text")
         known = tuple(_annotation(text, values) for values in typed(record.get("ents", []), "a list", "`ents`"))
-        place = (field_of(record, name, "a whole number") for name in ("start", "end"))
-        return TypingExample(text, _checked(text, Mention(*place)), labels, known)
+        start, end = (field_of(record, name, "a whole number") for name in ("start", "end"))
+        check_span(text, (start, end))
+        return TypingExample(text, Mention(start, end), labels, known)
     tokens = field_of(record, "tokens", "a list of strings")
-    place = field_of(record, "pos", "two whole numbers")
-    mention = _of_tokens(tokens, *place, _named(record.get("id"), record.get("name")))
+    first, behind = field_of(record, "pos", "two whole numbers")
+    mention = _of_tokens(tokens, first, behind, _named(record.get("id"), record.get("name")))
     return TypingExample(" ".join(tokens), mention, labels, (mention,))
 
 
@@ -376,35 +342,60 @@ def _semeval(path: Path, encoding: str, unlabelled: bool) -> Iterator[PlacedRow]
             continue
         found = True
         where = f"{path}, line {number + 1}"
-        text, spans = "", {}
+        text = ""
+        places: dict[str, list[int]] = {"e1": [], "e2": []}
         for part in re.split(r"(</?e[12]>)", match[2]):
             if re.fullmatch(r"</?e[12]>", part):
-                spans.setdefault(part.strip("</>"), []).append(len(text))
+                places[part.strip("</>")].append(len(text))
             else:
                 text += part
-        label = lines[number + 1] if number + 1 < len(lines) else ""
-        if unlabelled and (not label or re.match(r'Comment\b|\d+\s+"', label)):
+        label: str | None = lines[number + 1] if number + 1 < len(lines) else ""
+        if unlabelled and (not label or re.match(r"Comment\b|\d+\s+\"", label)):
             label = None
         elif not label:
             yield f"{path}, line {number + 2}", ValueError("the relation is missing.")
             continue
-        wrong = [tag for tag in ("e1", "e2") if len(spans.get(tag, ())) != 2 or spans[tag][0] >= spans[tag][1]]
+        wrong = [tag for tag, place in places.items() if len(place) != 2 or place[0] >= place[1]]
         if wrong:
             yield where, ValueError(f"the sentence has no <{wrong[0]}>.")
             continue
+        names = [text[slice(*place)] for place in places.values()]
         head, tail = (
-            Mention(*spans[tag], id=text[slice(*spans[tag])], name=text[slice(*spans[tag])]) for tag in ("e1", "e2")
+            Mention(start, end, id=name, name=name) for (start, end), name in zip(places.values(), names, strict=True)
         )
         yield where, RelationExample(text, head, tail, label, (head, tail), int(match[1]))
     if not found:
         raise ValueError(f"{path} must have at least one numbered, quoted sentence, got none. {_FORMS}")
 
 
-__all__ = [
-    "Mention",
-    "RelationExample",
-    "TypingExample",
-    "mark_mentions",
-    "read_relation_examples",
-    "read_typing_examples",
-]
+def processor_arguments(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Name what a record holds.
+
+    Of FewRel records the two gold entities are the entities, whatever their score, and a begin of 1 is read as 0: the
+    published files are wrong there, and the reference does the same.
+
+    Returns:
+        `text`, `entities`, `task` and `head`, `tail` or `span`.
+
+    Examples:
+        >>> record = {"sent": "He sang.", "start": 0, "end": 2, "ents": [["Q392", 0, 2, 0.9]], "labels": ["person"]}
+        >>> processor_arguments(record)
+        {'text': 'He sang.', 'entities': [['Q392', 0, 2, 0.9]], 'task': 'typing', 'span': (0, 2)}
+    """
+    if "sent" in record:
+        start, end = (field_of(record, name, "a whole number") for name in ("start", "end"))
+        found = list(field_of(record, "ents", "a list"))
+        return {"text": field_of(record, "sent", "a text"), "entities": found, "task": "typing", "span": (start, end)}
+    if "text" not in record or len(typed(record.get("ents", ()), "a list", "`ents`")) != 2:
+        raise ValueError(
+            f"`record` must have `sent`, or `text` and two `ents`, got {sorted(record)}. Other data goes to the "
+            "processor directly: `processor(text, entities=..., task='relation', head=(0, 9), tail=(16, 35))`."
+        )
+    mentions = [(begin, end, identifier) for identifier, begin, end, *_ in record["ents"]]
+    if "ann" in record:
+        entities = list(record["ann"])
+    else:
+        mentions = [(0 if begin == 1 else begin, end, identifier) for begin, end, identifier in mentions]
+        entities = mentions
+    head, tail = ((begin, end) for begin, end, _ in mentions)
+    return {"text": record["text"], "entities": entities, "task": "relation", "head": head, "tail": tail}

@@ -21,23 +21,17 @@ class BadRows:
     Without a context each reader tells its own bad rows, all at once, where its files end.
 
     Args:
-        on_bad_rows (`str`, *optional*, defaults to `"error"`): `"error"` tells all of them at the end of the context;
-            `"skip"` leaves them out, and says how many and which.
+        on_bad_rows: `"error"` tells all of them at the end of the context; `"skip"` leaves them out and says which.
 
-    Raises:
-        ValueError: At the end of the context, if there are bad rows that are not left out.
-
-    Example:
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from hf_ptm_ext.data import BadRows, read_labelled_texts
-    >>> file = Path(tempfile.mkdtemp()) / "rows.tsv"
-    >>> _ = file.write_text("text\\tlabel\\nfine\\tgood\\n\\tgood\\n", encoding="utf-8")
-    >>> with BadRows("skip") as bad:
-    ...     examples = list(read_labelled_texts(file))
-    >>> len(examples), bad.left_out
-    (1, {'rows.tsv': 1})
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from hf_ptm_ext.data import read_labelled_texts
+        >>> file = Path(tempfile.mkdtemp()) / "rows.tsv"
+        >>> _ = file.write_text("text\\tlabel\\nfine\\tgood\\n\\tgood\\n", encoding="utf-8")
+        >>> with BadRows("skip") as bad:
+        ...     len(list(read_labelled_texts(file))), bad.left_out
+        (1, {'rows.tsv': 1})
     """
 
     def __init__(self, on_bad_rows: str = ERROR) -> None:
@@ -74,12 +68,7 @@ class BadRows:
             self.tell()
 
     def named(self, where: str, name: Any) -> None:
-        """Note the name of a row, which no other row of its file should have.
-
-        Args:
-            where (`str`): The row's place.
-            name (`Any`): Its name in the data set, `None` without one.
-        """
+        """Note the name of a row, which no other row of its file should have."""
         if name is None:
             return
         first = self._ids.setdefault((_file(where), name), where)
@@ -87,11 +76,7 @@ class BadRows:
             self._twice.append(f"{name!r} ({first} and {where.removeprefix(_file(where)).lstrip(', ')})")
 
     def tell(self) -> None:
-        """Say which rows cannot be used, and which names stand twice.
-
-        Raises:
-            ValueError: If bad rows are not left out.
-        """
+        """Say which rows cannot be used, and which names stand twice."""
         if self._twice:
             logger.warning(
                 "%d ids stand more than once in their file, so predictions cannot be told apart by them: %s%s.",
@@ -131,21 +116,7 @@ _CURRENT: ContextVar[BadRows | None] = ContextVar("bad_rows", default=None)
 def usable(
     rows: Iterable[tuple[str, Any]], convert: Callable[[Any, str], Any], *, named: bool = True
 ) -> Iterator[Any]:
-    """Turn rows into examples; rows of which none can be made are collected.
-
-    Args:
-        rows (`Iterable[tuple[str, Any]]`): The place of each row and the row, or the `ValueError` that reading it
-            raised.
-        convert (`Callable`): From a row and its place to an example, `None` to leave it out; raises `ValueError` for
-            a bad one, whose place need not be in the message.
-        named (`bool`, *optional*, defaults to `True`): The `id` of an example is its own, and stands once in a file.
-
-    Returns:
-        `Iterator`: the examples.
-
-    Raises:
-        ValueError: At the end, if rows are bad and no `BadRows` is at work that takes them.
-    """
+    """Turn rows into examples; rows of which none can be made are collected."""
     collecting = _CURRENT.get()
     bad = BadRows() if collecting is None else collecting
     bad.numbers.append(numbers := [])
@@ -157,7 +128,7 @@ def usable(
             example = convert(row, where)
         except (ValueError, OverflowError) as error:
             placed = str(error) if str(error).startswith(where) else f"{where}: {error}"
-            bad.errors.append((where, error if placed == str(error) else _caused(placed, error)))
+            bad.errors.append((where, _caused(placed, error)))
             continue
         if named and getattr(example, "group", None) is None:  # the rows of a group may share its name
             bad.named(where, getattr(example, "id", None))
@@ -168,7 +139,9 @@ def usable(
         bad.tell()
 
 
-def _caused(text: str, cause: Exception) -> ValueError:
+def _caused(text: str, cause: ValueError | OverflowError) -> ValueError:
+    if isinstance(cause, ValueError) and str(cause) == text:
+        return cause
     error = ValueError(text)
     error.__cause__ = cause
     return error

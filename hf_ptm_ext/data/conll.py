@@ -38,23 +38,7 @@ def conll_rows(
     names: tuple[str, str] = ("tokens", "tags"),
     unlabelled: bool = False,
 ) -> Iterator[PlacedRow]:
-    """Read the sentences of a file.
-
-    Args:
-        path (`Path`): The file.
-        encoding (`str`): Its encoding.
-        words (`int`, *optional*): Column of the words, from 1; the first that does not count them by default.
-        tags (`int`, *optional*): Column of the tags; the last by default.
-        names (`tuple[str, str]`, *optional*): Fields of the rows for words and tags.
-        unlabelled (`bool`, *optional*, defaults to `False`): Sentences may lack the column of tags.
-
-    Returns:
-        `Iterator[tuple[str, dict | ValueError]]`: the place of each sentence and its words and tags (none if it lacks
-        them), or what is wrong with it.
-
-    Raises:
-        ValueError: If the file cannot be read, or does not tell which columns are meant.
-    """
+    """Read the sentences of a file."""
     blocks = list(_blocks(path, encoding))
     plain = [line for block in blocks for line in block if not line.text.startswith("#")]
     plain = plain or [line for block in blocks for line in block]
@@ -143,11 +127,7 @@ def _tokens(block: list[_Line]) -> list[_Line]:
 def _without_numbers(
     path: Path, sentences: list[list[_Line]], width: int, words: int | None, tags: int | None, unlabelled: bool
 ) -> list[list[_Line]]:
-    """Sentences whose lines are words, of a file whose first column counts them.
-
-    Raises:
-        ValueError: it is not clear which of the others are meant.
-    """
+    """Sentences whose lines are words, of a file whose first column counts them."""
     if tags is None and (width > 3 or (width == 2 and not unlabelled)):
         last = f"and has columns 2 to {width} beside" if width > 2 else "and there is one other only"
         raise ValueError(
@@ -210,6 +190,3 @@ def _columns(block: list[_Line], words: int | None, tags: int | None, width: int
             raise _BadLine(line.number, f"must have {width} columns, as most lines, got {count}: {line.text[:40]!r}.")
     found = [[line.fields[place] for line in block]]
     return found if without else [*found, [line.fields[-1 if tags is None else tags - 1] for line in block]]
-
-
-__all__ = ["conll_rows"]

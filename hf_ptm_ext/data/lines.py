@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
+from ..hints import similar_path
+
 MAX_LINE_BYTES = 16 * 2**20
 """A longer line is refused: such a file has no line breaks, and reading it would fill the memory."""
 
@@ -42,19 +44,12 @@ class Line(NamedTuple):
 def check_encoding(encoding: str) -> None:
     """Raise unless the encoding exists and writes a line break as the single byte `\\n`.
 
-    Args:
-        encoding (`str`): Any of Python's text encodings, such as `"utf-8"`, `"gb18030"` or `"latin-1"`.
-
-    Raises:
-        ValueError: If it does not.
-
-    Example:
-
-    >>> check_encoding("gb18030")
-    >>> check_encoding("utf-16")
-    Traceback (most recent call last):
-        ...
-    ValueError: `encoding` must write a line break as one byte (...), got 'utf-16'. Convert the file to UTF-8.
+    Examples:
+        >>> check_encoding("gb18030")
+        >>> check_encoding("utf-16")
+        Traceback (most recent call last):
+            ...
+        ValueError: `encoding` must write a line break as one byte (...), got 'utf-16'. Convert the file to UTF-8.
     """
     try:
         codecs.lookup(encoding)
@@ -71,34 +66,7 @@ def check_encoding(encoding: str) -> None:
 
 
 def iter_lines(path: Path, encoding: str = "utf-8", start: int = 0, start_line: int = 0) -> Iterator[Line]:
-    """Yield the lines of a file from a byte offset on.
-
-    Args:
-        path (`Path`): A text file; gzip if the name ends in `.gz`.
-        encoding (`str`, *optional*, defaults to `"utf-8"`): See `check_encoding`.
-        start (`int`, *optional*, defaults to 0): Offset in bytes of the (uncompressed) text, the `end` of a line.
-            Plain files are entered there at once; gzip files are decompressed up to there, once.
-        start_line (`int`, *optional*, defaults to 0): Number of lines before `start`.
-
-    Returns:
-        `Iterator[Line]`: the lines, blank ones included. A byte-order mark at the start of the file is removed.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file is binary, is not text in this encoding, is a broken gzip file, or has a line of more
-            than 16 MiB. The message names the file, the line and the byte.
-
-    Example:
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "two.txt"
-    >>> path.write_bytes("Grüße\\r\\n中文".encode())
-    15
-    >>> [tuple(line) for line in iter_lines(path)]
-    [('Grüße', 1, 9), ('中文', 2, 15)]
-    >>> next(iter_lines(path, start=9, start_line=1)).text
-    '中文'
-    """
+    """Yield the lines of a file from a byte offset on."""
     check_encoding(encoding)
     number, end = start_line, start
     try:
@@ -107,6 +75,8 @@ def iter_lines(path: Path, encoding: str = "utf-8", start: int = 0, start_line: 
                 file.seek(start)
             while raw := file.readline(MAX_LINE_BYTES + 1):
                 number += 1
+                if number == 1:
+                    _refuse_no_text(raw, path)
                 if number == 1 and b"\r" in raw.rstrip(b"\r") and _BREAK not in raw:
                     raise ValueError(f"{path}: its lines end in carriage returns alone. Convert them to line feeds.")
                 if len(raw) > MAX_LINE_BYTES:
@@ -123,19 +93,7 @@ def iter_lines(path: Path, encoding: str = "utf-8", start: int = 0, start_line: 
 
 
 def whole_text(path: Path, encoding: str = "utf-8") -> str:
-    """Read a whole file of text, without its byte-order mark; line breaks stay as they are.
-
-    Args:
-        path (`Path`): As of `iter_lines`.
-        encoding (`str`, *optional*, defaults to `"utf-8"`): Its encoding.
-
-    Returns:
-        `str`: the text.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: As `iter_lines`, and if the file has more than 256 MiB.
-    """
+    """Read a whole file of text, without its byte-order mark; line breaks stay as they are."""
     check_encoding(encoding)
     try:
         with open_bytes(path) as file:
@@ -144,6 +102,7 @@ def whole_text(path: Path, encoding: str = "utf-8") -> str:
             while pieces[-1] and len(pieces) <= MAX_TEXT_BYTES >> 20:
                 pieces.append(file.read(1 << 20))
             raw = b"".join(pieces)
+            _refuse_no_text(raw, path)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(
             f"{path}: the gzip file is broken or cut off ({error}). Fetch or compress it again."
@@ -157,27 +116,7 @@ def whole_text(path: Path, encoding: str = "utf-8") -> str:
 
 
 def json_value(text: str, where: str, what: str = "valid JSON") -> Any:
-    """Parse JSON that others wrote.
-
-    Args:
-        text (`str`): The JSON.
-        where (`str`): What an error names.
-        what (`str`, *optional*, defaults to `"valid JSON"`): What the text should be, for the error.
-
-    Returns:
-        The value.
-
-    Raises:
-        ValueError: If it is none, nested without end, or holds a number that is none or half a character: these
-            would come up when something is written, after the work.
-
-    Example:
-
-    >>> json_value('{"text": "\\\\ud800"}', "rows.jsonl, line 1")
-    Traceback (most recent call last):
-        ...
-    ValueError: rows.jsonl, line 1: has half a character ('\\ud800'), which no file can hold. Mend the text.
-    """
+    """Parse JSON that others wrote."""
     try:
         value = json.loads(text, parse_constant=_no_number, parse_float=_finite)
     except RecursionError as error:
@@ -197,18 +136,7 @@ def json_value(text: str, where: str, what: str = "valid JSON") -> Any:
 
 
 def json_object(line: Line, path: Path) -> dict[str, Any]:
-    """Parse a line of JSON lines.
-
-    Args:
-        line (`Line`): The line.
-        path (`Path`): Its file.
-
-    Returns:
-        `dict`: the object.
-
-    Raises:
-        ValueError: If it is none; see `json_value`.
-    """
+    """Parse a line of JSON lines."""
     where = f"{path}, line {line.number}"
     row = json_value(line.text, where, "a JSON object, one a line")
     if not isinstance(row, dict):
@@ -267,7 +195,7 @@ def open_bytes(path: Path) -> BinaryIO:
         what = "a folder" if path.is_dir() else "no regular file" if path.exists() else ""
         if what:
             raise ValueError(f"{path}: is {what}. Name a file of text.")
-        raise FileNotFoundError(f"{path}: there is no such file. Check the path.")
+        raise FileNotFoundError(f"{path}: there is no such file.{similar_path(path)} Check the path.")
     if path.suffix == ".gz":
         return cast(BinaryIO, io.BufferedReader(_Unpacked(path), 1 << 16))
     return path.open("rb")
@@ -285,8 +213,6 @@ def _refuse_no_text(raw: bytes, path: Path) -> None:
 
 def _decode(raw: bytes, path: Path, encoding: str, number: int, offset: int) -> str:
     """Decode a file from its line `number` on; the place of a byte that is wrong is counted from there."""
-    if number == 1:
-        _refuse_no_text(raw, path)
     if (zero := raw.find(b"\0")) >= 0:
         raise ValueError(
             f"{path}, line {number + raw.count(_BREAK, 0, zero)}: byte {offset + zero} is 0, so this is a binary file "

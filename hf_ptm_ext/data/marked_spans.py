@@ -16,8 +16,8 @@ from typing import Any
 
 from .lines import iter_lines, whole_text
 from .rows import PlacedRow, typed
+from .segmentation import is_unspaced
 from .tag_schemes import Span, tags_of
-from .unspaced_scripts import is_unspaced
 
 TEXT_FIELD, SPAN_FIELDS = "text", ("label", "labels", "entities", "spans")
 _KNOWN = (
@@ -29,17 +29,14 @@ _STARTS, _ENDS, _TYPES = ("start", "start_offset"), ("end", "end_offset"), ("lab
 CharacterSpan = tuple[int, int, str]
 
 
+def check_span(text: str, span: tuple[int, int] | CharacterSpan) -> None:
+    """Refuse a span that is not in its text."""
+    if not 0 <= span[0] < span[1] <= len(text):
+        raise ValueError(f"the span {span} is not in its text of {len(text)} characters.")
+
+
 def places_of_words(text: str) -> list[tuple[int, int]]:
-    """First and behind-last character of each word.
-
-    Args:
-        text (`str`): Any text.
-
-    Example:
-
-    >>> places_of_words("B2 in 北京.")
-    [(0, 2), (3, 5), (6, 7), (7, 8), (8, 9)]
-    """
+    """First and behind-last character of each word."""
     places: list[tuple[int, int]] = []
     run = False  # whether the last word goes on with a letter
     for at, character in enumerate(text):
@@ -55,28 +52,10 @@ def places_of_words(text: str) -> list[tuple[int, int]]:
 
 
 def words_and_tags(text: str, spans: Sequence[CharacterSpan], cut: list[str]) -> tuple[list[str], list[str]]:
-    """Words of a text with their tags in IOB2.
-
-    Args:
-        text (`str`): The text.
-        spans (`Sequence[tuple[int, int, str]]`): First character, character behind the last, type.
-        cut (`list[str]`): Gets the words that a span begins or ends inside of; there they are cut.
-
-    Returns:
-        `tuple[list[str], list[str]]`: words and tags.
-
-    Raises:
-        ValueError: If a span lies outside the text, holds no word, or overlaps another.
-
-    Example:
-
-    >>> words_and_tags("Anna Lee sings", [(0, 8, "PER")], [])
-    (['Anna', 'Lee', 'sings'], ['B-PER', 'I-PER', 'O'])
-    """
+    """Words of a text with their tags in IOB2."""
     ordered = sorted(set(spans))
-    for start, end, kind in ordered:
-        if not 0 <= start < end <= len(text):
-            raise ValueError(f"the span {(start, end, kind)} is not in its text of {len(text)} characters.")
+    for span in ordered:
+        check_span(text, span)
     for one, other in pairwise(ordered):
         if other[0] < one[1]:
             raise ValueError(
@@ -100,15 +79,7 @@ def words_and_tags(text: str, spans: Sequence[CharacterSpan], cut: list[str]) ->
 
 
 def spans_of_field(value: Any, text: str) -> list[CharacterSpan]:
-    """Spans as one of the known forms has them.
-
-    Args:
-        value (`Any`): The field.
-        text (`str`): Its text.
-
-    Raises:
-        ValueError: If it is of no known form, or a surface is not at its place.
-    """
+    """Spans as one of the known forms has them."""
     if isinstance(value, Mapping) and "entities" in value:
         value = value["entities"]
     if isinstance(value, Mapping):
@@ -139,27 +110,14 @@ def _cluener(kind: Any, surfaces: Any, text: str) -> Iterator[CharacterSpan]:
 
 
 def brat_rows(path: Path, encoding: str, unlabelled: bool = False) -> Iterator[PlacedRow]:
-    """Read a text of brat's, cut at its line breaks where no span goes on.
-
-    Args:
-        path (`Path`): The .txt or .ann file.
-        encoding (`str`): Of both.
-        unlabelled (`bool`, *optional*, defaults to `False`): The .ann file may be missing.
-
-    Returns:
-        `Iterator[tuple[str, dict | ValueError]]`: the place of each part and its `id` (where it begins), `text` and
-        `label`; or what is wrong with the annotations, and nothing of the text.
-
-    Raises:
-        ValueError: If a file cannot be read.
-    """
+    """Read a text of brat's, cut at its line breaks where no span goes on."""
     path, annotations = path.with_suffix(".txt"), path.with_suffix(".ann")
     text = whole_text(path, encoding)
     found: list[tuple[str, Any]] = []
     if annotations.is_file():
         lines = list(_text_bounds(annotations, encoding))
         readings = [
-            (one, [(where, _brat_span(line, one)) for where, line in lines])
+            (one, [(where, _span_or_error(line, one)) for where, line in lines])
             for one in dict.fromkeys((text, text.replace("\r\n", "\n")))
         ]  # brat has counted Windows' line ends both ways
         text, found = min(readings, key=lambda reading: len(_wrong(reading[1])))
@@ -190,27 +148,30 @@ def _text_bounds(path: Path, encoding: str) -> Iterator[tuple[str, str]]:
             yield f"{path}, line {line.number}", line.text
 
 
-def _brat_span(line: str, text: str) -> CharacterSpan | ValueError:
+def _span_or_error(line: str, text: str) -> CharacterSpan | ValueError:
+    try:
+        return _brat_span(line, text)
+    except ValueError as error:
+        return error
+
+
+def _brat_span(line: str, text: str) -> CharacterSpan:
     """`T1<tab>PER 0 4<tab>Anna`; parts of a discontinuous span are separated by `;`."""
     fields = line.split("\t")
     kind, _, places = (fields[1] if len(fields) > 1 else "").partition(" ")
     parts = places.replace(";", " ").split()
     numbers = [int(one) for one in parts if one.isdecimal() and len(one) < 12]
     if not numbers or len(numbers) != len(parts) or len(numbers) % 2:
-        return ValueError(
+        raise ValueError(
             f"must be an id, a tab, a type with a start and an end, a tab and the text, got {line!r:.60}."
         )
     # Parts with white space between them are one: brat cuts spans at line breaks.
     if any(text[end:start].strip() for end, start in zip(numbers[1:-1:2], numbers[2::2], strict=True)):
-        return ValueError(f"the span {kind} {places} is discontinuous, which tags cannot say. Take it out.")
+        raise ValueError(f"the span {kind} {places} is discontinuous, which tags cannot say. Take it out.")
     start, end = numbers[0], numbers[-1]
-    if not start < end <= len(text):
-        return ValueError(f"the span {(start, end, kind)} is not in its text of {len(text)} characters.")
+    check_span(text, (start, end, kind))
     if len(fields) > 2 and fields[2].split() != text[start:end].split():
-        return ValueError(
+        raise ValueError(
             f"the text has {text[start:end]!r:.40} at characters {start} to {end}, where {fields[2]!r:.40} should be."
         )
     return start, end, kind
-
-
-__all__ = ["brat_rows", "places_of_words", "spans_of_field", "words_and_tags"]

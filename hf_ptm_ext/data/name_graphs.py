@@ -1,14 +1,16 @@
-"""Triples of words from graphs of numbers: what a name is, for knowledge that is put into a text.
+"""WordNet and Wikidata as knowledge for texts: triples of words from graphs of numbers, and a linker of nouns.
 
     WordNet   Amsterdam, is a, national capital       instance hypernyms, by lemmas
     Wikidata  boston, is a, city                      types of entities that have a name (CoDEx' files)
 
-Names are written as in running text (New York, the Hague), so that `may` and `us` are not taken for names.
+Nouns are linked to WordNet by lemma and first sense: the simplest linker with a knowledge graph. Names are written as
+in running text (New York, the Hague), so that `may` and `us` are not taken for names.
 """
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from ..files import write_whole
 from .lines import iter_lines, json_object
 from .rows import with_rows
 from .triples import read_triples
@@ -18,25 +20,15 @@ IS_A = "is a"
 SMALL_WORDS = frozenset(
     ("a", "an", "and", "at", "by", "de", "der", "for", "in", "la", "of", "on", "the", "to", "van", "von")
 )
+# ending -> what may stand in its place (WordNet's own rules of detachment for nouns)
+ENDINGS = {"s": "", "ses": "s", "xes": "x", "zes": "z", "ches": "ch", "shes": "sh", "men": "man", "ies": "y"}
 INSTANCE, HYPERNYM = "_instance_hypernym", "_hypernym"
 
 TextTriple = tuple[str, str, str]
 
 
 def title_case(name: str) -> str:
-    """Write a lower-cased name as in running text.
-
-    Args:
-        name (`str`): The name.
-
-    Returns:
-        `str`: with capitals, small words aside.
-
-    Example:
-
-    >>> title_case("university of new york"), title_case("mid-atlantic states")
-    ('University of New York', 'Mid-Atlantic States')
-    """
+    """Write a lower-cased name as in running text."""
     words = name.split()
     return " ".join(
         word if word in SMALL_WORDS and number else "-".join(part[:1].upper() + part[1:] for part in word.split("-"))
@@ -47,22 +39,7 @@ def title_case(name: str) -> str:
 def wordnet_names(
     relations: str | Path, senses: str | Path, glosses: str | Path, *, depth: int = 2, encoding: str = "utf-8"
 ) -> Iterator[TextTriple]:
-    """What the named things of WordNet are: their classes, and the classes of these.
-
-    Args:
-        relations (`str` or `Path`): Triples of synsets (WN18RR): `_instance_hypernym` and `_hypernym` are read.
-        senses (`str` or `Path`): Lemma, part of speech, synsets in the order of their senses, by tabs. A lemma names
-            a thing if that is its first sense.
-        glosses (`str` or `Path`): Synset and its text by a tab, the text beginning with the name of the synset.
-        depth (`int`, *optional*, defaults to 2): Classes of a thing, upwards: its own first.
-        encoding (`str`, *optional*, defaults to `"utf-8"`): Of the files.
-
-    Returns:
-        `Iterator[tuple[str, str, str]]`: name, "is a", class.
-
-    Raises:
-        ValueError: If `depth` is less than 1, or a file is of another form.
-    """
+    """What the named things of WordNet are: their classes, and the classes of these."""
     if depth < 1:
         raise ValueError(f"`depth` must be at least 1, got {depth}.")
     (triples,) = read_triples(relations, encoding=encoding)
@@ -88,17 +65,7 @@ def wordnet_names(
 def wikidata_names(
     entities: str | Path, labels: str | Path, *, most_types: int = 2, encoding: str = "utf-8"
 ) -> Iterator[TextTriple]:
-    """What the named entities of CoDEx are.
-
-    Args:
-        entities (`str` or `Path`): JSON lines with `id`, `types` (ids) and, for some, `name`.
-        labels (`str` or `Path`): JSON lines with `id` and `label` of the types.
-        most_types (`int`, *optional*, defaults to 2): Types of an entity, the first ones.
-        encoding (`str`, *optional*, defaults to `"utf-8"`): Of the files.
-
-    Returns:
-        `Iterator[tuple[str, str, str]]`: name, "is a", type.
-    """
+    """What the named entities of CoDEx are."""
     names = {
         row["id"]: row["label"]
         for row in with_rows(_objects(labels, encoding, "label"), Path(labels))
@@ -114,40 +81,22 @@ def wikidata_names(
 
 
 def write_triples(path: str | Path, triples: Iterable[TextTriple]) -> int:
-    """Write a triple file, each triple once.
-
-    Args:
-        path (`str` or `Path`): The file, subject, predicate and object by tabs.
-        triples (`Iterable[tuple[str, str, str]]`): The triples.
-
-    Returns:
-        `int`: how many were written.
-
-    Raises:
-        ValueError: If there is none.
-
-    Example:
-
-    >>> import tempfile
-    >>> file = Path(tempfile.mkdtemp()) / "names.spo"
-    >>> write_triples(file, [("Paris", "is a", "city"), ("Paris", "is a", "city")])
-    1
-    """
+    """Write a triple file, each triple once."""
     lines = list(dict.fromkeys("\t".join(" ".join(part.split()) for part in triple) for triple in triples))
     if not lines:
-        raise ValueError("`triples` must have at least one triple: the files name nothing.")
-    Path(path).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+        raise ValueError(f"`triples` must have at least one triple, got none for {path}: the files name nothing.")
+    write_whole(path, "".join(f"{line}\n" for line in lines))
     return len(lines)
 
 
-def _fields(path: str | Path, count: int, encoding: str) -> Iterator[list[str]]:
+def _fields(path: str | Path, count: int, encoding: str, form: str = "") -> Iterator[list[str]]:
+    """Lines of fields, of which the last is not empty."""
     for line in iter_lines(Path(path), encoding):
         fields = line.text.split("\t")
-        if line.text.strip() and (len(fields) != count or not fields[-1].replace(",", " ").strip()):
-            raise ValueError(
-                f"{path}, line {line.number}, must have {count} fields separated by tabs, got {len(fields)}."
-            )
         if line.text.strip():
+            if len(fields) != count or not fields[-1].replace(",", " ").strip():
+                form = form or f"have {count} fields separated by tabs"
+                raise ValueError(f"{path}, line {line.number}, must {form}, got {line.text[:60]!r}.")
             yield fields
 
 
@@ -164,4 +113,41 @@ def _objects(path: str | Path, encoding: str, *texts: str) -> Iterator[dict]:
             yield row
 
 
-__all__ = ["title_case", "wikidata_names", "wordnet_names", "write_triples"]
+class NounLinker:
+    """From a noun phrase to the first noun sense of the phrase, or of its last word.
+
+    Args:
+        path: `lemma<TAB>part of speech<TAB>synsets in the order of their senses` lines, also `.gz`.
+        encoding: Of the file.
+
+    Examples:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = Path(folder, "senses.tsv")
+        ...     _ = file.write_text("story\\tn\\t06369829 07221094\\nstory book\\tn\\t06420000\\n", encoding="utf-8")
+        ...     link = NounLinker(file)
+        >>> link("Two Stories"), link("story books"), link("xyzzy")
+        ('06369829', '06420000', None)
+    """
+
+    def __init__(self, path: str | Path, encoding: str = "utf-8"):
+        path = Path(path)
+        self._senses: dict[str, str] = {}
+        for lemma, part_of_speech, synsets in _fields(path, 3, encoding, "be a lemma, a part of speech and synsets"):
+            if part_of_speech == "n":
+                self._senses.setdefault(lemma.replace("_", " "), synsets.replace(",", " ").split()[0])
+        if not self._senses:
+            raise ValueError(f"{path} must have nouns (part of speech n), got none.")
+
+    def __call__(self, phrase: str) -> str | None:
+        """Link a phrase."""
+        words = phrase.lower().split()
+        for start in dict.fromkeys((0, max(len(words) - 1, 0))):
+            for lemma in self._lemmas(" ".join(words[start:])):
+                if lemma in self._senses:
+                    return self._senses[lemma]
+        return None
+
+    @staticmethod
+    def _lemmas(noun: str) -> list[str]:
+        return [noun, *(noun[: -len(end)] + other for end, other in ENDINGS.items() if noun.endswith(end))]

@@ -2,11 +2,9 @@
 
 Blocks (SpanBERT's `BlockDataset`, break mode "doc"; RoBERTa's DOC-SENTENCES): within a document sentences are added
 while the total is at most `max_tokens`; the sentence that overflows starts the next block; no block crosses
-documents. RoBERTa's FULL-SENTENCES goes on across documents, with a separator between them. The reference loses the
-pending block of a document whose last sentence is too long; here it is kept.
+documents. The reference loses the pending block of a document whose last sentence is too long; here it is kept.
 
-Rows: several finished sequences ([CLS] block [SEP]) share one row, told apart by `sequence_ids` and restarting
-`position_ids`, so that no computation is spent on padding.
+Rows: several finished sequences ([CLS] block [SEP]) share one row, so that no computation is spent on padding.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,33 +23,22 @@ class BlockPacker:
     """Joins sentences to blocks of at most `max_tokens` tokens.
 
     Args:
-        max_tokens (`int`): Most tokens of a block, special tokens not counted: 512 - 2 in SpanBERT.
-        mode (`str`, *optional*, defaults to `"doc_sentences"`): `"doc_sentences"`: no block crosses documents
-            (SpanBERT, RoBERTa section 4.2). `"full_sentences"`: blocks go on in the next document, behind
-            `separator_id`.
-        long_sentences (`str`, *optional*, defaults to `"split"`): What happens to a sentence of more than
-            `max_tokens` tokens. `"split"`: it is cut into blocks of `max_tokens`, the rest is joined by the next
-            sentence. `"drop"`: it is left out, as in the reference.
-        short_seq_prob (`float`, *optional*, defaults to 0.0): Probability that a block aims at a length drawn
-            uniformly from 2 to `max_tokens` (BERT: 0.1; SpanBERT and RoBERTa: 0). A longer sentence is not cut for
-            it, it makes a block of its own.
-        separator_id (`int`, *optional*): Token between documents, needed in mode `"full_sentences"`: the tokenizer's
-            `sep_token_id`.
-        generator (`numpy.random.Generator`, *optional*): Draws short lengths; needed if `short_seq_prob` is not 0.
+        max_tokens: Most tokens of a block, special tokens not counted: 512 - 2 in SpanBERT.
+        mode: `"doc_sentences"`: no block crosses documents (SpanBERT, RoBERTa section 4.2). `"full_sentences"`: blocks
+            go on in the next document, behind `separator_id`.
+        long_sentences: A sentence of more than `max_tokens` tokens is cut into blocks of `max_tokens`, whose rest is
+            joined by the next sentence (`"split"`), or left out as in the reference (`"drop"`).
+        short_seq_prob: Probability that a block aims at a length drawn uniformly from 2 to `max_tokens` (BERT: 0.1;
+            SpanBERT and RoBERTa: 0). A longer sentence is not cut for it, it makes a block of its own.
+        separator_id: Token between documents, needed in mode `"full_sentences"`: the tokenizer's `sep_token_id`.
+        generator: Draws short lengths; needed if `short_seq_prob` is not 0.
 
-    Raises:
-        ValueError: If an option is out of range or a needed one is missing.
-
-    Example:
-
-    >>> packer = BlockPacker(max_tokens=5)
-    >>> packer.add([[1, 2], [3, 4], [5, 6, 7]])
-    [[1, 2, 3, 4], [5, 6, 7]]
-    >>> packer.add([[8], [1, 2, 3, 4, 5, 6, 7]])
-    [[8], [1, 2, 3, 4, 5], [6, 7]]
-    >>> packer = BlockPacker(max_tokens=5, mode="full_sentences", separator_id=0)
-    >>> packer.add([[1, 2]]), packer.add([[3], [4, 5]]), packer.flush()
-    ([], [[1, 2, 0, 3]], [[4, 5]])
+    Examples:
+        >>> packer = BlockPacker(max_tokens=5)
+        >>> packer.add([[1, 2], [3, 4], [5, 6, 7]])
+        [[1, 2, 3, 4], [5, 6, 7]]
+        >>> packer.add([[8], [1, 2, 3, 4, 5, 6, 7]])
+        [[8], [1, 2, 3, 4, 5], [6, 7]]
     """
 
     def __init__(
@@ -76,7 +63,8 @@ class BlockPacker:
             raise ValueError('`separator_id` must be given in mode "full_sentences". Use `tokenizer.sep_token_id`.')
         if short_seq_prob and generator is None:
             raise ValueError(
-                "`generator` must be given if `short_seq_prob` is not 0. Use numpy.random.default_rng(0)."
+                f"`generator` must be given if `short_seq_prob` is not 0, got {short_seq_prob}. Use "
+                "numpy.random.default_rng(0)."
             )
         self.max_tokens = max_tokens
         self.mode = mode
@@ -89,15 +77,7 @@ class BlockPacker:
         self._target = self._next_target()
 
     def add(self, document: Iterable[Sequence[int]]) -> list[TokenIds]:
-        """Add a document and return the blocks that it finished.
-
-        Args:
-            document (`Iterable[Sequence[int]]`): The token ids of its sentences, without special tokens. Empty
-                sentences are skipped.
-
-        Returns:
-            `list[list[int]]`: in mode `"doc_sentences"` all blocks of the document.
-        """
+        """Add a document and return the blocks that it finished."""
         blocks: list[TokenIds] = []
         for sentence in document:
             if not sentence:
@@ -126,11 +106,7 @@ class BlockPacker:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Set what is carried over, from `state_dict()` of a packer with the same options.
-
-        Args:
-            state (`Mapping`): The state; the generator's is not part of it.
-        """
+        """Set what is carried over, from `state_dict()` of a packer with the same options."""
         self._pending, self._target = list(state["pending"]), int(state["target"])
         self._behind_document = bool(state["behind_document"])
 
@@ -165,20 +141,11 @@ class BlockPacker:
 def pack_documents(
     documents: Iterable[Iterable[Sequence[int]]], max_tokens: int, **options: Any
 ) -> Iterator[TokenIds]:
-    """Yield the blocks of documents of token ids.
+    """Yield the blocks of documents of token ids; the options are those of `BlockPacker`.
 
-    Args:
-        documents (`Iterable[Iterable[Sequence[int]]]`): Documents of sentences of token ids.
-        max_tokens (`int`): Most tokens of a block.
-        **options: See `BlockPacker`.
-
-    Returns:
-        `Iterator[list[int]]`: blocks, in the order of the documents.
-
-    Example:
-
-    >>> list(pack_documents([[[1, 2], [3]], [[4]]], max_tokens=4))
-    [[1, 2, 3], [4]]
+    Examples:
+        >>> list(pack_documents([[[1, 2], [3]], [[4]]], max_tokens=4))
+        [[1, 2, 3], [4]]
     """
     packer = BlockPacker(max_tokens, **options)
     for document in documents:
@@ -192,27 +159,21 @@ def pack_row(
     """Put finished sequences side by side into one row.
 
     Args:
-        sequences (`Sequence[Mapping]`): Each with `input_ids`, special tokens included, optionally `token_type_ids`
-            of the same length (0 if absent), and optionally integers such as `next_sentence_label`.
-        row_length (`int`): Length of the row.
-        max_sequences (`int`): Most sequences of a row; the length of the lists that hold one integer per sequence.
-        pad_token_id (`int`): Fills the end.
+        sequences: Each with `input_ids`, special tokens included, optionally `token_type_ids` of the same length (0 if
+            absent), and optionally integers such as `next_sentence_label`.
+        row_length: Length of the row.
+        max_sequences: Most sequences of a row; the length of the lists that hold one integer per sequence.
+        pad_token_id: Fills the end.
 
     Returns:
-        `dict[str, list[int]]`: `input_ids`, `token_type_ids`, `sequence_ids` (1, 2, ...; 0 on padding) and
-        `position_ids` (from 0 in each sequence; 0 on padding), each (row_length,); every integer of the sequences as
-        (max_sequences,), -100 where there is no sequence.
+        `input_ids`, `token_type_ids`, `sequence_ids` (1, 2, ...; 0 on padding) and `position_ids` (from 0 in each
+        sequence; 0 on padding), each (row_length,); every integer of the sequences as (max_sequences,), -100 where
+        there is no sequence.
 
-    Raises:
-        ValueError: If the sequences do not fit.
-
-    Example:
-
-    >>> row = pack_row([{"input_ids": [2, 7, 3]}, {"input_ids": [2, 8, 9, 3]}], 8, 4, pad_token_id=0)
-    >>> row["input_ids"], row["sequence_ids"]
-    ([2, 7, 3, 2, 8, 9, 3, 0], [1, 1, 1, 2, 2, 2, 2, 0])
-    >>> row["position_ids"]
-    [0, 1, 2, 0, 1, 2, 3, 0]
+    Examples:
+        >>> row = pack_row([{"input_ids": [2, 7, 3]}, {"input_ids": [2, 8, 9, 3]}], 8, 4, pad_token_id=0)
+        >>> row["sequence_ids"], row["position_ids"]
+        ([1, 1, 1, 2, 2, 2, 2, 0], [0, 1, 2, 0, 1, 2, 3, 0])
     """
     total = sum(len(sequence["input_ids"]) for sequence in sequences)
     if total > row_length or len(sequences) > max_sequences:
@@ -242,22 +203,18 @@ class RowPacker:
     more than `open_rows`, the fullest is handed out. A row that cannot take another sequence is handed out at once.
 
     Args:
-        row_length (`int`): Length of the rows, at least that of every sequence.
-        pad_token_id (`int`): Fills the ends of rows.
-        max_sequences (`int`, *optional*, defaults to 16): Most sequences of a row.
-        open_rows (`int`, *optional*, defaults to 16): More rows leave less padding and mix sequences over a longer
-            stretch. Measured on 20,000 log-normal lengths (median 200) in rows of 512, share of real tokens:
-            0.84 with 1, 0.93 with 4, 0.967 with 16, 0.975 with 64.
+        row_length: Length of the rows, at least that of every sequence.
+        pad_token_id: Fills the ends of rows.
+        max_sequences: Most sequences of a row.
+        open_rows: More rows leave less padding and mix sequences over a longer stretch. Measured on 20,000 log-normal
+            lengths (median 200) in rows of 512, share of real tokens: 0.84 with 1, 0.93 with 4, 0.967 with 16, 0.975
+            with 64.
 
-    Raises:
-        ValueError: If an option is out of range.
-
-    Example:
-
-    >>> packer = RowPacker(row_length=6, pad_token_id=0, open_rows=2)
-    >>> rows = [row for length in (4, 3, 2) for row in packer.add({"input_ids": [7] * length})]
-    >>> rows[0]["sequence_ids"], [row["sequence_ids"] for row in packer.flush()]
-    ([1, 1, 1, 1, 2, 2], [[1, 1, 1, 0, 0, 0]])
+    Examples:
+        >>> packer = RowPacker(row_length=6, pad_token_id=0, open_rows=2)
+        >>> rows = [row for length in (4, 3, 2) for row in packer.add({"input_ids": [7] * length})]
+        >>> rows[0]["sequence_ids"], [row["sequence_ids"] for row in packer.flush()]
+        ([1, 1, 1, 1, 2, 2], [[1, 1, 1, 0, 0, 0]])
     """
 
     def __init__(self, row_length: int, pad_token_id: int, *, max_sequences: int = 16, open_rows: int = 16) -> None:
@@ -272,17 +229,7 @@ class RowPacker:
         self._used: list[int] = []
 
     def add(self, sequence: Mapping[str, Any]) -> list[dict[str, list[int]]]:
-        """Add a sequence and return the rows that are finished.
-
-        Args:
-            sequence (`Mapping`): As `pack_row` takes it.
-
-        Returns:
-            `list[dict[str, list[int]]]`: rows as `pack_row` makes them; mostly none or one.
-
-        Raises:
-            ValueError: If the sequence is longer than a row.
-        """
+        """Add a sequence and return the rows that are finished."""
         length = len(sequence["input_ids"])
         if length > self.row_length:
             raise ValueError(
@@ -311,11 +258,7 @@ class RowPacker:
         return {"rows": [[dict(sequence) for sequence in row] for row in self._rows]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Set the open rows, from `state_dict()` of a packer with the same options.
-
-        Args:
-            state (`Mapping`): The state.
-        """
+        """Set the open rows, from `state_dict()` of a packer with the same options."""
         self._rows = [[dict(sequence) for sequence in row] for row in state["rows"]]
         self._used = [sum(len(sequence["input_ids"]) for sequence in row) for row in self._rows]
 

@@ -1,6 +1,6 @@
 """Questions with passages and answers: SQuAD-shaped data of any language, nested or one record a question."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,16 +9,15 @@ from .bad_rows import usable
 from .lines import json_value, whole_text
 from .rows import (
     TYPES,
+    Files,
     PlacedRow,
     column_of,
     dataset_rows,
     field_of,
     id_of,
-    placed_dataset_rows,
     placed_files,
     read_rows,
     typed,
-    with_rows,
 )
 
 CMRC_NAMES = {"query_text": "question", "query_id": "id"}
@@ -28,12 +27,11 @@ class QuestionExample(NamedTuple):
     """One question.
 
     Args:
-        id: its name.
-        question: its text, empty if there is none.
-        context: the passage.
-        answers: right answers, with the character of the passage at which each begins; empty if there is none, `None`
-            if they are not told.
-        named: whether the data set gives the name; the id is the place otherwise.
+        id: Its name.
+        question: Its text, empty if there is none.
+        context: The passage.
+        answers: Right answers, with the character of the passage at which each begins; `None` if they are not told.
+        named: Whether the data set gives the name; the id is the place otherwise.
     """
 
     id: str
@@ -45,7 +43,7 @@ class QuestionExample(NamedTuple):
     def row(self) -> dict[str, Any]:
         """The example in the flat form of `datasets`.
 
-        Example:
+        Examples:
             >>> QuestionExample("1", "Who?", "Jane did.", (("Jane", 0),)).row()["answers"]
             {'text': ['Jane'], 'answer_start': [0]}
         """
@@ -63,8 +61,8 @@ class QuestionColumns(NamedTuple):
     """Which columns hold what.
 
     Args:
-        question: the question; `None` if there is none, and something is copied from one text.
-        context: the passage.
+        question: The question; `None` if there is none, and something is copied from one text.
+        context: The passage.
         answers: `{"text": [...], "answer_start": [...]}`, or a list of `{"text", "answer_start"}`.
     """
 
@@ -74,7 +72,7 @@ class QuestionColumns(NamedTuple):
 
 
 def read_question_examples(
-    files: str | PathLike[str] | Sequence[str | PathLike[str]],
+    files: Files,
     columns: QuestionColumns = QuestionColumns(),  # noqa: B008 (a tuple)
     *,
     file_format: str | None = None,
@@ -84,42 +82,27 @@ def read_question_examples(
     """Read questions from SQuAD's nested JSON (CMRC 2018, DRCD, XQuAD, MLQA), CMRC's own, JSON lines or Parquet.
 
     Args:
-        files (`str`, `PathLike` or a sequence of them): Paths or glob patterns.
-        columns (`QuestionColumns`, *optional*): Columns of flat records (default: SQuAD's names).
-        file_format (`str`, *optional*): `"squad"`, `"jsonl"` or `"parquet"`; by default told from the names (`.gz`
-            aside), and a `.json` file by what is in it.
-        encoding (`str`, *optional*, defaults to `"utf-8"`): Of files of text.
-        unlabelled (`bool`, *optional*, defaults to `False`): Questions may be without a field of answers, or with
-            answers at -1 (CMRC's public test set); their answers are `None` then.
+        files: Paths or glob patterns.
+        columns: Columns of flat records (default: SQuAD's names).
+        file_format: `"squad"`, `"jsonl"` or `"parquet"`; by default told from the names (`.gz` aside), and a `.json`
+            file by what is in it.
+        encoding: Of files of text.
+        unlabelled: Questions may be without a field of answers, or with answers at -1 (CMRC's public test set); their
+            answers are `None` then.
 
-    Returns:
-        `Iterator[QuestionExample]`: the questions in the order of the files. Translations of a data set share ids, so
-        several files should not be mixed where ids matter.
-
-    Raises:
-        FileNotFoundError: If a path or pattern matches no file.
-        ValueError: If a file cannot be read, a field is missing, or an answer is not where its passage should have it.
-            The message names file and question.
-
-    Example:
-
-    >>> import json, tempfile
-    >>> file = Path(tempfile.mkdtemp()) / "dev.json"
-    >>> paragraph = {"context": "Jane did.", "qas": [
-    ...     {"id": "1", "question": "Who?", "answers": [{"text": "Jane", "answer_start": 0}]}]}
-    >>> _ = file.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}), encoding="utf-8")
-    >>> next(read_question_examples(file)).answers
-    (('Jane', 0),)
+    Examples:
+        >>> import json, tempfile
+        >>> file = Path(tempfile.mkdtemp()) / "dev.json"
+        >>> paragraph = {"context": "Jane did.", "qas": [
+        ...     {"id": "1", "question": "Who?", "answers": [{"text": "Jane", "answer_start": 0}]}]}
+        >>> _ = file.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}), encoding="utf-8")
+        >>> next(read_question_examples(file)).answers
+        (('Jane', 0),)
     """
-
-    def rows() -> Iterator[PlacedRow]:
-        for path, kind in placed_files(files, file_format, formats=("squad",)):
-            if kind == "squad" or path.name.removesuffix(".gz").endswith(".json"):
-                yield from with_rows(squad_rows(path, encoding), path)
-            else:
-                yield from read_rows(path, kind, encoding)
-
-    yield from question_examples(rows(), columns, unlabelled)
+    found = placed_files(files, file_format, formats=("squad",))
+    # A .json file may be nested whatever it is called.
+    placed = ((path, "squad" if ".json" in path.suffixes[-2:] else kind) for path, kind in found)
+    return question_examples(read_rows(placed, encoding, {"squad": squad_rows}), columns, unlabelled)
 
 
 def dataset_question_examples(
@@ -131,51 +114,27 @@ def dataset_question_examples(
     revision: str | None = None,
     unlabelled: bool = False,
 ) -> Iterator[QuestionExample]:
-    """Read questions from a dataset of the Hub or of a local folder.
+    """Read questions from a dataset of the Hub or of a local folder; the rest as in `read_question_examples`.
 
-    Args:
-        path (`str` or `PathLike`): An id of the Hub, a folder with data files, or a folder written by `save_to_disk`.
-        name (`str`, *optional*): Configuration of the dataset.
-        split (`str`): Its split, also slices such as `"train[:1%]"`.
-        columns (`QuestionColumns`, *optional*): Its columns.
-        revision (`str`, *optional*): Branch, tag or commit on the Hub.
-        unlabelled (`bool`, *optional*, defaults to `False`): As in `read_question_examples`.
+    `path` is an id of the Hub, a folder with data files, or one of `save_to_disk`; `split` may be a slice such as
+    `"train[:1%]"`.
 
-    Returns:
-        `Iterator[QuestionExample]`: the questions.
-
-    Raises:
-        ValueError: As `read_question_examples`.
-
-    Example:
-
-    >>> import tempfile
-    >>> from datasets import Dataset
-    >>> folder = tempfile.mkdtemp()
-    >>> Dataset.from_list([QuestionExample("1", "Who?", "Jane did.", (("Jane", 0),)).row()]).save_to_disk(folder)
-    >>> [example.question for example in dataset_question_examples(folder, split="train")]
-    ['Who?']
+    Examples:
+        >>> import tempfile
+        >>> from datasets import Dataset
+        >>> rows = Dataset.from_list([QuestionExample("1", "Who?", "Jane did.", (("Jane", 0),)).row()])
+        >>> rows.save_to_disk(folder := tempfile.mkdtemp())
+        >>> [example.question for example in dataset_question_examples(folder, split="train")]
+        ['Who?']
     """
-    rows = dataset_rows(path, name, split=split, revision=revision)
-    yield from question_examples(placed_dataset_rows(rows, path, split), columns, unlabelled)
+    rows, _ = dataset_rows(path, name, split, revision)
+    return question_examples(rows, columns, unlabelled)
 
 
 def question_examples(
     rows: Iterable[PlacedRow], columns: QuestionColumns, unlabelled: bool = False
 ) -> Iterator[QuestionExample]:
-    """Take questions out of flat records and check them.
-
-    Args:
-        rows (`Iterable[tuple[str, Mapping]]`): The place of each record, for messages, and the record.
-        columns (`QuestionColumns`): Where question, passage and answers are.
-        unlabelled (`bool`, *optional*, defaults to `False`): As in `read_question_examples`.
-
-    Returns:
-        `Iterator[QuestionExample]`: the questions.
-
-    Raises:
-        ValueError: As `read_question_examples`.
-    """
+    """Take questions out of flat records and check them."""
 
     def example(row: Mapping[str, Any], where: str) -> QuestionExample:
         texts = {}
@@ -195,7 +154,7 @@ def question_examples(
         question = texts.get("question_column", "")
         return QuestionExample(str(where if name is None else name), question, context, found, name is not None)
 
-    yield from usable(rows, example)
+    return usable(rows, example)
 
 
 def _hidden(value: Any, context: str) -> bool:
@@ -208,25 +167,13 @@ def _hidden(value: Any, context: str) -> bool:
 
 
 def checked_answers(value: Any, column: str, context: str) -> Iterator[tuple[str, int]]:
-    """Answers and where they begin, in one of SQuAD's forms or CMRC's (texts alone, which are looked up).
-
-    Args:
-        value (`Any`): The answers.
-        column (`str`): Where they are, for messages.
-        context (`str`): The passage, which must have each of them at its place.
-
-    Returns:
-        `Iterator[tuple[str, int]]`: text and first character of each.
-
-    Raises:
-        ValueError: If they are of another form, or the passage has something else there.
-    """
+    """Answers and where they begin, in one of SQuAD's forms or CMRC's (texts alone, which are looked up)."""
     if isinstance(value, Mapping):
-        texts, starts = (value.get(name) for name in ("text", "answer_start"))
+        texts, starts = value.get("text"), value.get("answer_start")
         if not isinstance(texts, list | tuple) and not isinstance(starts, list | tuple):
             texts, starts = [texts], [starts]
-        for name, one in (("text", texts), ("answer_start", starts)):
-            typed(one, "a list", f"column {column!r}: `{name}`")
+        texts = typed(texts, "a list", f"column {column!r}: `text`")
+        starts = typed(starts, "a list", f"column {column!r}: `answer_start`")
         if len(texts) != len(starts):
             raise ValueError(
                 f"column {column!r} must have an `answer_start` for each `text`, got {len(starts)} for {len(texts)}."
@@ -259,25 +206,14 @@ def checked_answers(value: Any, column: str, context: str) -> Iterator[tuple[str
 
 
 def squad_rows(path: Path, encoding: str) -> Iterator[PlacedRow]:
-    """Flat records of SQuAD's nested file, of a list of records, or of JSON lines.
-
-    Args:
-        path (`Path`): The file.
-        encoding (`str`): Its encoding.
-
-    Returns:
-        `Iterator[tuple[str, Mapping]]`: the place of each record, and the record.
-
-    Raises:
-        ValueError: If it is no JSON or of another form.
-    """
+    """Flat records of SQuAD's nested file, of a list of records, or of JSON lines."""
     text = whole_text(path, encoding)
     try:
         content: Any = json_value(text, str(path))
     except ValueError:
         if "\n" not in text.strip():
             raise
-        yield from read_rows(path, "jsonl", encoding)
+        yield from read_rows([(path, "jsonl")], encoding)
         return
     nested = content.get("data") if isinstance(content, Mapping) and "question" not in content else None
     records = nested if nested is not None else content if isinstance(content, list) else [content]
@@ -285,7 +221,7 @@ def squad_rows(path: Path, encoding: str) -> Iterator[PlacedRow]:
     for number, article in enumerate(typed(records, "a list", f"{path}: `data`", "SQuAD's is one."), start=1):
         where = f"{path}, record {number}"
         try:
-            questions = _questions(article)
+            questions = questions_of(article)
         except ValueError as error:
             yield where, error
             continue
@@ -294,7 +230,7 @@ def squad_rows(path: Path, encoding: str) -> Iterator[PlacedRow]:
             yield (where if row is article else f"{path}, question {count} ({row.get('id', 'no id')})"), row
 
 
-def _questions(article: Any) -> list[dict[str, Any]]:
+def questions_of(article: Any) -> list[dict[str, Any]]:
     """Flat records of an article with paragraphs (SQuAD), of a paragraph (CMRC's own form), or of a question."""
     typed(article, "an object", "it")
     if "paragraphs" not in article and "qas" not in article:
@@ -308,12 +244,3 @@ def _questions(article: Any) -> list[dict[str, Any]]:
             if question.get("is_impossible") is True:
                 rows[-1]["answers"] = []
     return rows
-
-
-__all__ = [
-    "QuestionColumns",
-    "QuestionExample",
-    "dataset_question_examples",
-    "question_examples",
-    "read_question_examples",
-]

@@ -4,28 +4,28 @@ The place of a row (file and line) is what a message about the row names.
 """
 
 import csv
+import glob
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from ..hints import did_you_mean, similar_path
 from .lines import MAX_LINE_BYTES, iter_lines, json_object, json_value, whole_text
-from .readers import expand_files, reading_parquet
 
-FORMATS = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-}
+JSON_LINES = dict.fromkeys((".jsonl", ".ndjson", ".json"), "jsonl")
+FORMATS = {**JSON_LINES, ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
 
 # Columns in which data sets number or name their rows, the first that a row has.
 ID_COLUMNS = ("id", "guid", "idx", "index", "uid", "qid", "example_id", "ID", "Id")
 
+Files = str | PathLike[str] | Sequence[str | PathLike[str]]
 PlacedRow = tuple[str, Any]
 """Where a row stands, and the row: a mapping, or the `ValueError` that reading it raised (see `usable`)."""
+
+RowReader = Callable[[Path, str], Iterator[PlacedRow]]
+"""From a file and its encoding to its rows."""
 
 
 def _is_number(value: Any) -> bool:
@@ -53,49 +53,12 @@ TYPES: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def read_rows(path: Path, kind: str, encoding: str = "utf-8") -> Iterator[PlacedRow]:
-    """Read the rows of one file.
-
-    Args:
-        path (`Path`): The file; files of text may be compressed (`.gz`).
-        kind (`str`): `"jsonl"` (an object a line, or one list of objects), `"csv"`, `"tsv"` or `"parquet"`. In CSV and
-            TSV the first line names the columns; TSV has no quoting, so that a quotation mark is text.
-        encoding (`str`, *optional*, defaults to `"utf-8"`): Of files of text.
-
-    Returns:
-        `Iterator[tuple[str, Mapping]]`: the place of each row and the row.
-
-    Raises:
-        ValueError: If the file cannot be read so. The message names file and line.
-
-    Example:
-
-    >>> import tempfile
-    >>> file = Path(tempfile.mkdtemp()) / "rows.csv"
-    >>> _ = file.write_text('text,label\\n"a, b",1\\n', encoding="utf-8")
-    >>> [row for _, row in read_rows(file, "csv")]
-    [{'text': 'a, b', 'label': '1'}]
-    """
-    return with_rows(_READERS[kind](path, encoding), path)
-
-
 class NoRows(ValueError):
     """A file has no row."""
 
 
-def with_rows(rows: Iterable[Any], path: Path) -> Iterator[Any]:
-    """Refuse a file without any row.
-
-    Args:
-        rows (`Iterable`): What was read.
-        path (`Path`): The file.
-
-    Returns:
-        `Iterator`: the rows.
-
-    Raises:
-        ValueError: If there is none.
-    """
+def with_rows(rows: Iterable[Any], path: str | PathLike[str]) -> Iterator[Any]:
+    """Refuse a file without any row."""
     row = None
     for row in rows:
         yield row
@@ -103,78 +66,77 @@ def with_rows(rows: Iterable[Any], path: Path) -> Iterator[Any]:
         raise NoRows(f"{path}: the file has no rows. Take it out or fill it.")
 
 
-def placed_rows(
-    files: str | PathLike[str] | Sequence[str | PathLike[str]], file_format: str | None = None, encoding: str = "utf-8"
+def read_rows(
+    files: Iterable[tuple[Path, str]], encoding: str = "utf-8", readers: Mapping[str, RowReader] | None = None
 ) -> Iterator[PlacedRow]:
-    """Read the rows of files.
-
-    Args:
-        files (`str`, `PathLike` or a sequence of them): As in `placed_files`.
-        file_format (`str`, *optional*): As in `placed_files`.
-        encoding (`str`, *optional*, defaults to `"utf-8"`): Of files of text.
-
-    Returns:
-        `Iterator[tuple[str, Mapping]]`: the place of each row and the row.
-    """
-    for path, kind in placed_files(files, file_format):
-        yield from read_rows(path, kind, encoding)
+    """Read the rows of files of known formats; `readers` know further formats, or others of the same name."""
+    known = {**_READERS, **(readers or {})}
+    for path, file_format in files:
+        yield from with_rows(known[file_format](path, encoding), path)
 
 
 def placed_files(
-    files: str | PathLike[str] | Sequence[str | PathLike[str]],
+    files: Files,
     file_format: str | None = None,
-    further: Mapping[str, str] | None = None,
+    endings: Mapping[str, str] = FORMATS,
     formats: Collection[str] = (),
 ) -> Iterator[tuple[Path, str]]:
-    """Expand paths and patterns, and tell the format of each file.
-
-    Args:
-        files (`str`, `PathLike` or a sequence of them): Paths or glob patterns.
-        file_format (`str`, *optional*): The format of all; told from the names by default.
-        further (`Mapping[str, str]`, *optional*): Endings beside `FORMATS` and their formats.
-        formats (`Collection[str]`, *optional*): Formats that no ending tells and that may be named.
-
-    Returns:
-        `Iterator[tuple[Path, str]]`: files and formats.
-
-    Raises:
-        FileNotFoundError: If a path or pattern matches no file.
-        ValueError: If the format is unknown.
-    """
-    endings = {**FORMATS, **(further or {})}
+    """Expand paths and patterns, and tell the format of each file: by its ending, if all have not the one named."""
     known = sorted({*endings.values(), *formats})
     if file_format is not None and file_format not in known:
         raise ValueError(f"`file_format` must be one of {', '.join(known)}, got {file_format!r}.")
     for path in expand_files(files):
-        yield path, file_format or _format_of(path, endings)
+        yield path, file_format or format_of(path, endings)
 
 
-def dataset_rows(
-    path: str | PathLike[str], name: str | None = None, *, split: str, revision: str | None = None
-) -> Any:
-    """Open a dataset of the Hub, of a folder with data files, or of `save_to_disk`.
+def expand_files(files: Files) -> list[Path]:
+    """Turn a path, a glob pattern or a list of them into a list of existing files, the matches of each sorted.
 
     Args:
-        path (`str` or `PathLike`): An id of the Hub or a folder.
-        name (`str`, *optional*): Configuration of the dataset.
-        split (`str`): Its split, also slices such as `"train[:1%]"`.
-        revision (`str`, *optional*): Branch, tag or commit on the Hub.
+        files: `**` in a pattern matches folders of any depth.
 
-    Returns:
-        `datasets.Dataset`: the rows.
-
-    Raises:
-        ValueError: If the split is missing.
-
-    Example:
-
-    >>> import tempfile
-    >>> from datasets import Dataset
-    >>> folder = tempfile.mkdtemp()
-    >>> Dataset.from_dict({"text": ["One."]}).save_to_disk(folder)
-    >>> dataset_rows(folder, split="train")["text"][0]
-    'One.'
+    Examples:
+        >>> expand_files("no/such/*.txt")
+        Traceback (most recent call last):
+            ...
+        FileNotFoundError: `files`: nothing matches 'no/such/*.txt'. Check the path; the working folder is ...
     """
+    patterns = [files] if isinstance(files, str | PathLike) else list(files)
+    if not patterns:
+        raise ValueError(f"`files` must name at least one file, got {files!r}.")
+    paths: list[Path] = []
+    for pattern in patterns:
+        path = Path(pattern)
+        if path.is_dir():
+            raise ValueError(f"`files`: {path} is a folder. Name its files, for example '{path.as_posix()}/*.txt'.")
+        if path.exists() and not path.is_file():
+            raise ValueError(f"`files`: {path} is no regular file. Write what it gives into one.")
+        matches = [path] if path.is_file() else [Path(name) for name in glob.glob(str(pattern), recursive=True)]
+        matches = [match for match in sorted(matches) if match.is_file()]
+        if not matches:
+            raise FileNotFoundError(
+                f"`files`: nothing matches {str(pattern)!r}.{similar_path(path)} Check the path; the working "
+                f"folder is {Path.cwd()}."
+            )
+        paths += matches
+    return paths
+
+
+def format_of(path: Path, endings: Mapping[str, str]) -> str:
+    """The format of a file by the end of its name, `.gz` aside."""
+    name = path.with_suffix("") if path.suffix == ".gz" else path
+    if name.suffix.lower() not in endings:
+        raise ValueError(
+            f"{path}: cannot tell the format from the ending {name.suffix!r}. Known: {', '.join(endings)} and .gz of "
+            "the text formats. Rename the file or set `file_format`."
+        )
+    return endings[name.suffix.lower()]
+
+
+def open_dataset(
+    path: str | PathLike[str], name: str | None = None, *, split: str, revision: str | None = None, **options: Any
+) -> Any:
+    """Open a dataset of the Hub, of a folder with data files, or of `save_to_disk`."""
     import datasets
 
     if (Path(path) / "dataset_dict.json").is_file():
@@ -184,45 +146,20 @@ def dataset_rows(
         return splits[split]
     if (Path(path) / "state.json").is_file():
         return datasets.load_from_disk(str(path))
-    return datasets.load_dataset(str(path), name, split=split, revision=revision)
+    return datasets.load_dataset(str(path), name, split=split, revision=revision, **options)
 
 
-def placed_dataset_rows(rows: Any, path: str | PathLike[str], split: str) -> Iterator[PlacedRow]:
-    """Give the rows of a dataset their places.
-
-    Args:
-        rows (`datasets.Dataset`): The rows.
-        path (`str` or `PathLike`): What was opened.
-        split (`str`): Its split.
-
-    Returns:
-        `Iterator[tuple[str, Mapping]]`: the place of each row and the row.
-    """
-    return ((f"{path}, {split} row {number}", row) for number, row in enumerate(rows, start=1))
+def dataset_rows(
+    path: str | PathLike[str], name: str | None, split: str, revision: str | None
+) -> tuple[Iterator[PlacedRow], Mapping[str, Any]]:
+    """The rows of a dataset with their places, and its features."""
+    dataset = open_dataset(path, name, split=split, revision=revision)
+    rows = ((f"{path}, {split} row {number}", row) for number, row in enumerate(dataset, start=1))
+    return rows, dataset.features
 
 
 def typed(value: Any, kind: str, name: str, advice: str = "") -> Any:
-    """Check the type of a field.
-
-    Args:
-        value (`Any`): Its value.
-        kind (`str`): What it must be, of `TYPES`.
-        name (`str`): What an error calls it.
-        advice (`str`, *optional*): What to do.
-
-    Returns:
-        The value.
-
-    Raises:
-        ValueError: If it is something else.
-
-    Example:
-
-    >>> typed("Rome", "a list of strings", "`tokens`")
-    Traceback (most recent call last):
-        ...
-    ValueError: `tokens` must be a list of strings, got 'Rome'.
-    """
+    """Check the type of a field."""
     if not TYPES[kind](value):
         got = (
             f"{value!r:.60}"
@@ -234,73 +171,48 @@ def typed(value: Any, kind: str, name: str, advice: str = "") -> Any:
 
 
 def field_of(record: Any, field: str, kind: str) -> Any:
-    """Take a field of a type out of a record.
-
-    Args:
-        record (`Any`): An object.
-        field (`str`): The field.
-        kind (`str`): What it must be, of `TYPES`.
-
-    Returns:
-        Its value.
-
-    Raises:
-        ValueError: If there is no such field, or it is something else.
-    """
+    """Take a field of a type out of a record."""
     if field not in typed(record, "an object", "the record"):
         raise ValueError(f"lacks `{field}`, and has only {sorted(map(str, record))}.")
     return typed(record[field], kind, f"`{field}`")
 
 
 def column_of(row: Mapping[str, Any], column: str, argument: str) -> Any:
-    """Take a value out of a row.
-
-    Args:
-        row (`Mapping[str, Any]`): The row.
-        column (`str`): Which value.
-        argument (`str`): What a reader has to set to name another column.
-
-    Returns:
-        The value.
-
-    Raises:
-        ValueError: If there is no such column.
-
-    Example:
-
-    >>> column_of({"text": "One.", "tag": "x"}, "label", "label_column")
-    Traceback (most recent call last):
-        ...
-    ValueError: no column 'label', only ['tag', 'text']. Set `label_column` to one of them.
-    """
-    if column not in row:
-        raise ValueError(f"no column {column!r}, only {sorted(row)}. Set `{argument}` to one of them.")
+    """Take a value out of a row."""
+    check_column(column, row, argument)
     return row[column]
 
 
+def check_column(column: str, known: Iterable[str], argument: str, where: str = "") -> None:
+    """Refuse a column that is not there; `where` stands before the message."""
+    if column not in (names := sorted(map(str, known))):
+        meant = did_you_mean(column, names)
+        raise ValueError(f"{where}no column {column!r}, only {names}.{meant} Set `{argument}` to one of them.")
+
+
+def texts_of(row: Mapping[str, Any], column: str, argument: str, kind: str = "a text") -> list[str]:
+    """The texts of a column, stripped; none is an error."""
+    value = column_of(row, column, argument)
+    if value is None or isinstance(value, str):
+        texts = [value or ""]
+    else:
+        texts = typed(value, kind, f"column {column!r}", f"Set `{argument}` to a column of texts.")
+    if not (found := [text.strip() for text in texts if text.strip()]):
+        raise ValueError(f"column {column!r} is empty. Give every row a text, or take the row out.")
+    return found
+
+
+def class_name(value: int, names: Sequence[str], column: str, what: str) -> str:
+    """The name of a class of `datasets`' `ClassLabel`."""
+    if not 0 <= value < len(names):
+        raise ValueError(f"column {column!r} has {value}, and its {what} are 0 to {len(names) - 1}.")
+    return names[value]
+
+
 def id_of(row: Mapping[str, Any]) -> str | int | None:
-    """The name that a data set gives a row, as it stands there; `None` if it gives none.
-
-    Args:
-        row (`Mapping[str, Any]`): The row.
-
-    Example:
-
-    >>> id_of({"guid": "dev-7", "text": "One."}), id_of({"text": "One."})
-    ('dev-7', None)
-    """
+    """The name that a data set gives a row, as it stands there; `None` if it gives none."""
     found = (row[name] for name in ID_COLUMNS if isinstance(row.get(name), str | int) and row[name] != "")
     return next(found, None)
-
-
-def _format_of(path: Path, endings: Mapping[str, str]) -> str:
-    name = path.with_suffix("") if path.suffix == ".gz" else path
-    if name.suffix.lower() not in endings:
-        raise ValueError(
-            f"{path}: cannot tell the format from the ending {name.suffix!r}. Known: {', '.join(endings)} and .gz of "
-            "the text formats. Rename the file or set `file_format`."
-        )
-    return endings[name.suffix.lower()]
 
 
 def _jsonl_rows(path: Path, encoding: str) -> Iterator[PlacedRow]:
@@ -323,8 +235,6 @@ def _list_rows(path: Path, encoding: str) -> Iterator[PlacedRow]:
 
 
 def _table_rows(path: Path, encoding: str, delimiter: str) -> Iterator[PlacedRow]:
-    # Tab-separated files have no quoting: a quotation mark is text.
-    quoting = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
     number = 0
 
     def lines() -> Iterator[str]:
@@ -335,6 +245,8 @@ def _table_rows(path: Path, encoding: str, delimiter: str) -> Iterator[PlacedRow
 
     # The module's own limit, 128 KiB, is less than a long text; a line has one of its own.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
+    # Tab-separated files have no quoting: a quotation mark is text.
+    quoting: Any = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
     reader = csv.DictReader(lines(), delimiter=delimiter, quoting=quoting)
     try:
         names = reader.fieldnames or ()
@@ -343,17 +255,31 @@ def _table_rows(path: Path, encoding: str, delimiter: str) -> Iterator[PlacedRow
         for row in reader:
             where = f"{path}, line {number}"
             if None in row or None in row.values():
-                yield (
-                    where,
-                    ValueError(
-                        f"{where}: must have the {len(names)} columns of the first line, which names "
-                        "them. Check delimiters and quotation marks; of a word a line it is `file_format` = conll."
-                    ),
+                reason = (
+                    f"{where}: must have the {len(names)} columns of the first line, which names them. Check "
+                    "delimiters and quotation marks; of a word a line it is `file_format` = conll."
                 )
-                continue
-            yield where, row
+                yield where, ValueError(reason)
+            else:
+                yield where, row
     except csv.Error as error:
         raise ValueError(f"{path}, line {number}: cannot be read ({error}).") from error
+
+
+@contextmanager
+def reading_parquet(path: Path) -> Iterator[Any]:
+    """Open a Parquet file; what goes wrong while it is read names it."""
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            yield file
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"{path}: cannot be read as Parquet ({reason}). Is it cut off or of another format?"
+        ) from error
 
 
 def _parquet_rows(path: Path, encoding: str) -> Iterator[PlacedRow]:
@@ -365,26 +291,9 @@ def _parquet_rows(path: Path, encoding: str) -> Iterator[PlacedRow]:
                 yield f"{path}, row {number}", row
 
 
-_READERS: dict[str, Callable[[Path, str], Iterator[PlacedRow]]] = {
+_READERS: dict[str, RowReader] = {
     "jsonl": _jsonl_rows,
     "csv": lambda path, encoding: _table_rows(path, encoding, ","),
     "tsv": lambda path, encoding: _table_rows(path, encoding, "\t"),
     "parquet": _parquet_rows,
 }
-
-
-__all__ = [
-    "FORMATS",
-    "TYPES",
-    "PlacedRow",
-    "column_of",
-    "dataset_rows",
-    "field_of",
-    "id_of",
-    "placed_dataset_rows",
-    "placed_files",
-    "placed_rows",
-    "read_rows",
-    "typed",
-    "with_rows",
-]

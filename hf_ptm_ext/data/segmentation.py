@@ -1,33 +1,54 @@
 """Word ids for text: one integer column that says which tokens form a word.
 
-Chinese whole-word masking (Cui et al. 2019, https://arxiv.org/abs/1906.08101) needs a segmenter, since the tokenizer
-splits every character. The segmenter runs once, in `datasets.map`; what is stored is one integer column, no strings.
+Chinese whole-word masking (Cui et al. 2019, https://arxiv.org/abs/1906.08101) needs a segmenter, which runs once.
 Words are aligned to tokens through character OFFSETS, so lower casing, stripped accents, unknown tokens and truncation
-do not move them. Masking itself never happens here: `datasets.map` would freeze it in its cache.
+do not move them. Packed rows have lost their text, but the pieces of a WordPiece tokenizer still spell it. Masking
+itself never happens here: `datasets.map` would freeze it in its cache.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .unspaced_scripts import is_spaced_letter
-
 Segmenter = Callable[[str], Sequence[str]]
 
 NO_WORD = -1
+UNKNOWN_CHARACTER = "□"  # one character, no letter of any script: no segmenter joins it to its neighbours
+
+# Scripts that are written without spaces between words, as (first, last) code points. Hangul has spaces.
+UNSPACED = (
+    (0x0E00, 0x0EFF),  # Thai, Lao
+    (0x1000, 0x109F),  # Burmese
+    (0x1780, 0x17FF),  # Khmer
+    (0x2E80, 0x2FDF),  # Han radicals
+    (0x3005, 0x3007),  # Han iteration and closing marks, zero
+    (0x3021, 0x3035),  # Hangzhou numerals, kana repeat marks
+    (0x3040, 0x312F),  # Hiragana, Katakana, Bopomofo
+    (0x31A0, 0x31BF),  # Bopomofo, extended
+    (0x31F0, 0x31FF),  # Katakana, extended
+    (0x3400, 0x4DBF),  # Han extension A
+    (0x4E00, 0x9FFF),  # Han
+    (0xF900, 0xFAFF),  # Han compatibility
+    (0xFF66, 0xFF9F),  # Katakana, half width
+    (0x1B000, 0x1B16F),  # Kana, supplement
+    (0x20000, 0x323AF),  # Han extensions B to H
+)
+_FIRST = chr(UNSPACED[0][0])
+
+
+def is_unspaced(character: str) -> bool:
+    """Whether a character belongs to a script written without spaces."""
+    return character >= _FIRST and any(first <= ord(character) <= last for first, last in UNSPACED)
+
+
+def is_spaced_letter(character: str) -> bool:
+    """Whether a character is a letter or digit of a script that puts spaces between words."""
+    return character.isalnum() and not is_unspaced(character)
 
 
 def jieba_segmenter() -> Segmenter:
-    """Return jieba's segmenter for Chinese text (the extra `zh`).
+    """Return jieba's segmenter for Chinese text (the extra `zh`), a picklable function from a text to its words.
 
-    Returns:
-        A function from a text to the list of its words, picklable.
-
-    Raises:
-        ImportError: If jieba is not installed.
-
-    Example:
+    Examples:
         >>> jieba_segmenter()("我来到北京清华大学")
         ['我', '来到', '北京', '清华大学']
     """
@@ -43,21 +64,7 @@ def jieba_segmenter() -> Segmenter:
 
 
 def jieba_words(text: str) -> list[str]:
-    """Cut a text into words with jieba's default mode.
-
-    Args:
-        text: Chinese (or mixed) text.
-
-    Returns:
-        The words in order; joined they are the text.
-
-    Raises:
-        ImportError: If jieba is not installed.
-
-    Example:
-        >>> jieba_words("")
-        []
-    """
+    """Cut a text into words with jieba's default mode."""
     import jieba
 
     return list(jieba.lcut(text))
@@ -69,21 +76,6 @@ def word_ids_from_offsets(text: str, offsets: Sequence[tuple[int, int] | None], 
     A token belongs to the word of its first visible character. A token that reaches into the next word joins the two,
     and a cut inside a run of letters or digits of a spaced script is ignored (latin pieces keep their own word), both
     as the reference does with "##" pieces.
-
-    Args:
-        text: The text that was tokenised, as it was before any normalisation.
-        offsets: (start, end) in characters of each token; None for special tokens.
-        words: The words of `text` in order; white space between them may be missing.
-
-    Returns:
-        One id a token: 0, 1, ... in reading order, -1 for special tokens.
-
-    Raises:
-        ValueError: If a word is not a substring of the rest of the text.
-
-    Example:
-        >>> word_ids_from_offsets("武汉是", [None, (0, 1), (1, 2), (2, 3), None], ["武汉", "是"])
-        [-1, 0, 0, 1, -1]
     """
     if not text:
         return [NO_WORD] * len(offsets)
@@ -117,10 +109,7 @@ class WordIds:
         text_pair_column: Column with the second text of a pair; None for single texts.
         tokenizer_kwargs: Further arguments of the tokenizer call, such as `truncation=True, max_length=128`.
 
-    Raises:
-        ValueError: If the tokenizer is slow.
-
-    Example:
+    Examples:
         >>> from transformers import BertTokenizerFast
         >>> vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "武": 5, "汉": 6, "是": 7}
         >>> add = WordIds(BertTokenizerFast(vocab=vocab), segmenter=lambda text: ["武汉", "是"])
@@ -148,17 +137,7 @@ class WordIds:
         self.tokenizer_kwargs = tokenizer_kwargs
 
     def __call__(self, example: Mapping[str, Any]) -> dict[str, Any]:
-        """Tokenise one example or one batch of examples.
-
-        Args:
-            example: Columns of one row (texts are strings) or of a batch (texts are lists of strings).
-
-        Returns:
-            The tokenizer's columns and `word_ids`.
-
-        Raises:
-            ValueError: If a text column is missing or the segmenter's words are not in the text.
-        """
+        """Tokenise one example or one batch of examples."""
         columns = [self.text_column] + ([self.text_pair_column] if self.text_pair_column else [])
         for column in columns:
             if column not in example:
@@ -206,6 +185,83 @@ def _renumber(word_ids: Sequence[int | None], sequence_ids: Sequence[int | None]
             ids.append(current)
         before = (sequence, word)
     return ids
+
+
+class PieceWordIds:
+    """Add a `word_ids` column to rows of token ids.
+
+    Args:
+        tokenizer: A WordPiece tokenizer ("##" marks continuations).
+        segmenter: Function from a text to the list of its words, such as `jieba_segmenter()`.
+
+    Examples:
+        >>> from transformers import BertTokenizer
+        >>> vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "武": 5, "汉": 6, "是": 7, "ok": 8}
+        >>> add = PieceWordIds(BertTokenizer(vocab=vocab), segmenter=lambda text: ["武汉", "是", "ok"])
+        >>> add({"input_ids": [2, 5, 6, 7, 8, 3]})["word_ids"]
+        [-1, 0, 0, 1, 2, -1]
+    """
+
+    def __init__(self, tokenizer: Any, segmenter: Segmenter):
+        _check_wordpiece(tokenizer)
+        self.segmenter = segmenter
+        self._pieces = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
+        self._separators = {
+            getattr(tokenizer, f"{role}_token_id") for role in ("cls", "sep", "pad", "mask", "bos", "eos")
+        } - {None}
+        self._unknown = tokenizer.unk_token_id
+
+    def __call__(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Add the words of one row."""
+        ids = list(row["input_ids"])
+        word_ids: list[int] = []
+        segment: list[int] = []
+        for token in [*ids, None]:
+            if token is not None and token not in self._separators:
+                segment.append(token)
+                continue
+            word_ids += self._number(segment, 1 + max(word_ids, default=NO_WORD))
+            segment = []
+            if token is not None:
+                word_ids.append(NO_WORD)
+        return {**row, "word_ids": word_ids}
+
+    def _number(self, ids: list[int], first: int) -> list[int]:
+        """Word numbers of a run of ordinary tokens, counted from `first`."""
+        text, offsets = self._spell(ids)
+        if not text:
+            return []
+        return [first + word for word in word_ids_from_offsets(text, offsets, self.segmenter(text))]
+
+    def _spell(self, ids: list[int]) -> tuple[str, list[tuple[int, int]]]:
+        """The text of a run of tokens and the place of each token in it."""
+        text, offsets = "", []
+        for token in ids:
+            piece = UNKNOWN_CHARACTER if token == self._unknown else self._pieces[token]
+            if piece.startswith("##"):
+                piece = piece[2:]
+            elif text and is_spaced_letter(text[-1]) and is_spaced_letter(piece[0]):
+                text += " "
+            offsets.append((len(text), len(text) + len(piece)))
+            text += piece
+        return text, offsets
+
+
+def _check_wordpiece(tokenizer: Any) -> None:
+    """Refuse tokenizers whose pieces do not spell the text: a space mark would become a letter of it."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        marked = getattr(backend.model, "continuing_subword_prefix", None) == "##"
+    else:
+        pieces = tokenizer.get_vocab()
+        marked = hasattr(tokenizer, "wordpiece_tokenizer") or any(
+            piece.startswith("##") and len(piece) > 2 for piece in pieces
+        )
+    if not marked:
+        raise ValueError(
+            f"`tokenizer` must be a WordPiece tokenizer, whose pieces mark continuations with '##', got "
+            f"{type(tokenizer).__name__}. Use `WordIds` on the text before it is packed."
+        )
 
 
 def _word_of_each_character(text: str, words: Sequence[str]) -> list[int]:

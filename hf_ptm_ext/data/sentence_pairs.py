@@ -7,10 +7,8 @@ back; otherwise B is the rest of the chunk (label 0). While both are too long, t
 at its front or back. Because of chunks of one sentence more than half of the labels are 1: 0.55 in the statistics of
 the reference.
 
-SpanBERT's two-segment baseline (`BlockPairDataset`) differs in where it cuts: behind sentence 1 to n - 2 of n > 2, so
-that B has at least two of them, where BERT takes 1 to n - 1. Its B is also drawn from another document.
-
-Not done here: special tokens (`SpecialTokens.pair`) and masks (the collator).
+SpanBERT's two-segment baseline (`BlockPairDataset`) cuts behind sentence 1 to n - 2 of n > 2, so that B has at least
+two of them, where BERT takes 1 to n - 1.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,11 +27,10 @@ VARIANTS = ("bert", "spanbert")
 class SentencePair(NamedTuple):
     """Token ids of two segments without special tokens, and 0 if B follows A, 1 if it is from elsewhere.
 
-    Example:
-
-    >>> pair = SentencePair([7], [8, 9], next_sentence_label=0)
-    >>> pair.features(SpecialTokens([2], [3], [2], [3], [3]))["input_ids"]
-    [2, 7, 3, 8, 9, 3]
+    Examples:
+        >>> pair = SentencePair([7], [8, 9], next_sentence_label=0)
+        >>> pair.features(SpecialTokens([2], [3], [2], [3], [3]))["input_ids"]
+        [2, 7, 3, 8, 9, 3]
     """
 
     first: list[int]
@@ -41,14 +38,7 @@ class SentencePair(NamedTuple):
     next_sentence_label: int
 
     def features(self, special_tokens: SpecialTokens) -> dict[str, Any]:
-        """Return `input_ids`, `token_type_ids` and `next_sentence_label`, ready for a collator or a `RowPacker`.
-
-        Args:
-            special_tokens (`SpecialTokens`): From `special_tokens_of`.
-
-        Returns:
-            `dict`: [CLS] first [SEP] second [SEP] with segments 0 and 1, and the label as an int.
-        """
+        """Return `input_ids`, `token_type_ids` and `next_sentence_label`, ready for a collator or a `RowPacker`."""
         return {**special_tokens.pair(self.first, self.second), "next_sentence_label": self.next_sentence_label}
 
 
@@ -63,27 +53,22 @@ def next_sentence_pairs(
     """Yield the pairs of one pass over the documents.
 
     Args:
-        documents (`Sequence[Sequence[Sequence[int]]]`): Token ids of sentences of documents, such as
-            `list(encode_documents(...))`. At least two, for B from elsewhere. Documents without tokens are skipped.
-        max_tokens (`int`): Most tokens of A and B together: the sequence length less `SpecialTokens.pair_count` (3).
-        generator (`numpy.random.Generator`): Draws everything; another pass with it gives other pairs.
-        short_seq_prob (`float`, *optional*, defaults to 0.1): Probability that a document aims at a length drawn
-            uniformly from 2 to `max_tokens` (both references: 0.1).
-        variant (`str`, *optional*, defaults to `"bert"`): `"bert"` or `"spanbert"`, see above.
+        documents: Token ids of sentences of documents, such as `list(encode_documents(...))`. At least two, for B from
+            elsewhere. Documents without tokens are skipped.
+        max_tokens: Most tokens of A and B together: the sequence length less `SpecialTokens.pair_count` (3).
+        generator: Draws everything; another pass with it gives other pairs.
+        short_seq_prob: Probability that a document aims at a length drawn uniformly from 2 to `max_tokens`.
+        variant: `"bert"` or `"spanbert"`, see above.
 
     Returns:
-        `Iterator[SentencePair]`: in the order of the documents. For `datasets`, give a generator function of their
-        `features` to `Dataset.from_generator`.
+        In the order of the documents. For `datasets`, give a generator function of their `features` to
+        `Dataset.from_generator`.
 
-    Raises:
-        ValueError: If an option is out of range or fewer than two documents have tokens.
-
-    Example:
-
-    >>> documents = [[[1, 1], [2, 2], [3]], [[7], [8, 8]]]
-    >>> pairs = list(next_sentence_pairs(documents, 6, np.random.default_rng(3), short_seq_prob=0))
-    >>> pairs[0]
-    SentencePair(first=[1, 1], second=[2, 2, 3], next_sentence_label=0)
+    Examples:
+        >>> documents = [[[1, 1], [2, 2], [3]], [[7], [8, 8]]]
+        >>> pairs = list(next_sentence_pairs(documents, 6, np.random.default_rng(3), short_seq_prob=0))
+        >>> pairs[0]
+        SentencePair(first=[1, 1], second=[2, 2, 3], next_sentence_label=0)
     """
     if max_tokens < 2:
         raise ValueError(f"`max_tokens` must be at least 2, one for each segment, got {max_tokens}.")
@@ -120,32 +105,32 @@ def next_sentence_pairs(
 def truncate_pair(
     first: Sequence[int], second: Sequence[int], max_tokens: int, generator: np.random.Generator
 ) -> tuple[list[int], list[int]]:
-    """Cut two segments to a total length: always the longer one, the second on ties, at a random end token by token.
+    """Cut two segments to a total length: always the longer one, the second on ties, each token at a random end.
 
-    Args:
-        first (`Sequence[int]`): Token ids.
-        second (`Sequence[int]`): Token ids.
-        max_tokens (`int`): Most tokens of both together.
-        generator (`numpy.random.Generator`): Draws the ends: the tokens lost at the front are binomial(n, 1/2).
-
-    Returns:
-        `tuple[list[int], list[int]]`: contiguous parts of the segments.
-
-    Example:
-
-    >>> first, second = truncate_pair([1] * 9, [2, 3], 6, np.random.default_rng(0))
-    >>> first, second
-    ([1, 1, 1, 1], [2, 3])
+    Examples:
+        >>> first, second = truncate_pair([1] * 9, [2, 3], 6, np.random.default_rng(0))
+        >>> first, second
+        ([1, 1, 1, 1], [2, 3])
     """
     lengths = [len(first), len(second)]
-    excess = sum(lengths) - max_tokens
-    if excess > 0:  # the longer one alone until both are equal, then in turns, beginning with the second
-        longer = 0 if lengths[0] > lengths[1] else 1
-        alone = min(excess, abs(lengths[0] - lengths[1]))
-        lengths[longer] -= alone
-        lengths[1] -= (excess - alone + 1) // 2
-        lengths[0] -= (excess - alone) // 2
-    return _cut(first, lengths[0], generator), _cut(second, lengths[1], generator)
+    lengths = shortened(lengths, max(sum(lengths) - max_tokens, 0))
+    return cut_at_ends(first, lengths[0], generator), cut_at_ends(second, lengths[1], generator)
+
+
+def shortened(lengths: Sequence[int], excess: int) -> list[int]:
+    """Two lengths less an excess: the longer one loses alone until both are equal, then in turns, the second first."""
+    first, second = lengths
+    alone = min(excess, abs(first - second))
+    first, second = (first - alone, second) if first > second else (first, second - alone)
+    return [first - (excess - alone) // 2, second - (excess - alone + 1) // 2]
+
+
+def cut_at_ends(ids: Sequence[int], length: int, generator: np.random.Generator | None) -> list[int]:
+    """A part of `length` ids; of those cut, binomial(n, 1/2) go at the front where ends are drawn."""
+    front = 0
+    if generator is not None and len(ids) > length:
+        front = int(generator.binomial(len(ids) - length, 0.5))
+    return list(ids[front : front + length])
 
 
 def _gather(document: TokenDocument, start: int, target: int) -> list[Sequence[int]]:
@@ -159,8 +144,3 @@ def _gather(document: TokenDocument, start: int, target: int) -> list[Sequence[i
 
 def _joined(sentences: Sequence[Sequence[int]]) -> list[int]:
     return [token for sentence in sentences for token in sentence]
-
-
-def _cut(segment: Sequence[int], length: int, generator: np.random.Generator) -> list[int]:
-    front = int(generator.binomial(len(segment) - length, 0.5)) if len(segment) > length else 0
-    return list(segment[front : front + length])

@@ -1,35 +1,39 @@
-"""Rows of source and target text, from JSON lines, CSV, TSV, Parquet, SQuAD files and `datasets`."""
+"""Rows of source and target text: from JSON lines, CSV, TSV, Parquet, SQuAD files, `datasets`, texts line by line."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import zip_longest
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from .bad_rows import usable
+from .lines import iter_lines
 from .question_answering import squad_rows
-from .question_generation import generation_row
 from .rows import (
+    Files,
     PlacedRow,
-    column_of,
     dataset_rows,
+    expand_files,
     id_of,
-    placed_dataset_rows,
     placed_files,
     read_rows,
-    typed,
+    texts_of,
     with_rows,
 )
+from .task_shapes import generation_row
+
+_TEXTS = "a text or a list of texts"
 
 
 class SourceTarget(NamedTuple):
     """One example of a sequence-to-sequence task.
 
     Args:
-        source: the text that is read.
-        targets: the text that is written: the first one is trained on, all are references of an evaluation;
-            none where they are not told.
-        source_pair: a second text that is read, such as the answer to ask for; never cut when the source is.
-        id: its name in the data set, if it has one.
+        source: The text that is read.
+        targets: The text that is written, none where it is not told: the first is trained on, all are references.
+        source_pair: A second text that is read, such as the answer to ask for; never cut when the source is.
+        id: Its name in the data set, if it has one.
     """
 
     source: str
@@ -39,7 +43,7 @@ class SourceTarget(NamedTuple):
 
 
 def read_source_target(
-    files: str | PathLike[str] | Sequence[str | PathLike[str]],
+    files: Files,
     source_column: str = "source",
     target_column: str = "target",
     *,
@@ -52,88 +56,52 @@ def read_source_target(
     """Read examples from files.
 
     Args:
-        files (`str`, `PathLike` or a sequence of them): Paths or glob patterns.
-        source_column (`str`, *optional*, defaults to `"source"`): Column or JSON field with the source text.
-        target_column (`str`, *optional*, defaults to `"target"`): Column or field with the target text, or with a list
-            of texts, all of them right.
-        source_pair_column (`str`, *optional*): Column or field with a second source text.
-        file_format (`str`, *optional*): `"jsonl"`, `"csv"`, `"tsv"`, `"parquet"`, or `"squad"`: question-answering
-            files, nested as SQuAD's or one question a line, turned round into question generation. Told from the
-            name by default (`.gz` aside), but for `"squad"`.
-        encoding (`str`, *optional*, defaults to `"utf-8"`): Of files of text.
-        max_context_characters (`int`, *optional*): With `"squad"`, cut passages to this many characters around the
-            answer.
-        unlabelled (`bool`, *optional*, defaults to `False`): Rows may be without a target, and have no `targets` then.
+        files: Paths or glob patterns.
+        source_column: Column or JSON field with the source text.
+        target_column: Column or field with the target text, or with a list of texts, all of them right.
+        source_pair_column: Column or field with a second source text.
+        file_format: `"jsonl"`, `"csv"`, `"tsv"`, `"parquet"`, or `"squad"`: question-answering files, nested as
+            SQuAD's or one question a line, turned round into question generation. Told from the name by default (`.gz`
+            aside), but for `"squad"`.
+        encoding: Of files of text.
+        max_context_characters: With `"squad"`, cut passages to this many characters around the answer.
+        unlabelled: Rows may be without a target, and have no `targets` then.
 
-    Returns:
-        `Iterator[SourceTarget]`: the examples in the order of the files.
-
-    Raises:
-        FileNotFoundError: If a path or pattern matches no file.
-        ValueError: If a file cannot be read, a column is missing, or a row has no source or no target. The message
-            names file, row and column.
-
-    Example:
-
-    >>> import tempfile
-    >>> file = Path(tempfile.mkdtemp()) / "rows.tsv"
-    >>> _ = file.write_text("text\\tsummary\\na long text\\tshort\\n", encoding="utf-8")
-    >>> next(read_source_target(file, "text", "summary"))
-    SourceTarget(source='a long text', targets=('short',), source_pair=None, id=None)
+    Examples:
+        >>> import tempfile
+        >>> file = Path(tempfile.mkdtemp()) / "rows.tsv"
+        >>> _ = file.write_text("text\\tsummary\\na long text\\tshort\\n", encoding="utf-8")
+        >>> next(read_source_target(file, "text", "summary"))
+        SourceTarget(source='a long text', targets=('short',), source_pair=None, id=None)
     """
-
-    def rows() -> Iterator[PlacedRow]:
-        for path, kind in placed_files(files, file_format, formats=("squad",)):
-            if kind == "squad":
-                yield from with_rows(_generation_rows(path, encoding, max_context_characters), path)
-            else:
-                yield from read_rows(path, kind, encoding)
-
-    yield from source_target_rows(rows(), source_column, source_pair_column, target_column, unlabelled)
+    readers = {"squad": partial(_generation_rows, max_context_characters=max_context_characters)}
+    rows = read_rows(placed_files(files, file_format, formats=readers), encoding, readers)
+    return source_target_rows(rows, source_column, source_pair_column, target_column, unlabelled)
 
 
 def source_target_rows(
-    rows: Iterable[tuple[str, Mapping[str, Any]]],
+    rows: Iterable[PlacedRow],
     source_column: str,
     source_pair_column: str | None,
     target_column: str,
     unlabelled: bool = False,
 ) -> Iterator[SourceTarget]:
-    """Take the texts out of rows and check them.
-
-    Args:
-        rows (`Iterable[tuple[str, Mapping]]`): The place of each row, for messages, and the row.
-        source_column (`str`): Where the source is.
-        source_pair_column (`str`, *optional*): Where the second source text is.
-        target_column (`str`): Where the target is: a text or a list of texts.
-        unlabelled (`bool`, *optional*, defaults to `False`): Rows may be without a target.
-
-    Returns:
-        `Iterator[SourceTarget]`: the examples.
-
-    Raises:
-        ValueError: If a column is missing, or a text is missing, blank or no text.
-
-    Example:
-
-    >>> list(source_target_rows([("row 1", {"a": "x", "b": ["y", "z"]})], "a", None, "b"))
-    [SourceTarget(source='x', targets=('y', 'z'), source_pair=None, id=None)]
-    """
+    """Take the texts out of rows and check them."""
 
     def example(row: Any, where: str) -> SourceTarget:
         if isinstance(row, SourceTarget):  # made of a question
             return row
-        source = _texts(row, source_column, "source_column")
+        source = texts_of(row, source_column, "source_column", _TEXTS)
         if len(source) > 1:
             raise ValueError(f"`source_column` = {source_column!r} must hold one text, got {len(source)}.")
         pair = None
         if source_pair_column is not None:
-            pair = " ".join(_texts(row, source_pair_column, "source_pair_column"))
+            pair = " ".join(texts_of(row, source_pair_column, "source_pair_column", _TEXTS))
         hidden = unlabelled and row.get(target_column) in (None, "", [])
-        targets = () if hidden else tuple(_texts(row, target_column, "target_column"))
+        targets = () if hidden else tuple(texts_of(row, target_column, "target_column", _TEXTS))
         return SourceTarget(source[0], targets, pair, id_of(row))
 
-    yield from usable(rows, example)
+    return usable(rows, example)
 
 
 def dataset_source_target(
@@ -147,50 +115,23 @@ def dataset_source_target(
     revision: str | None = None,
     unlabelled: bool = False,
 ) -> Iterator[SourceTarget]:
-    """Read examples from a dataset of the Hub or of a local folder.
+    """Read examples from a dataset of the Hub or of a local folder; the rest as in `read_source_target`.
 
-    Args:
-        path (`str` or `PathLike`): An id of the Hub, a folder with data files, or a folder written by `save_to_disk`.
-        name (`str`, *optional*): Configuration of the dataset.
-        split (`str`): Its split, also slices such as `"train[:1%]"`.
-        source_column (`str`, *optional*, defaults to `"source"`): As in `read_source_target`.
-        target_column (`str`, *optional*, defaults to `"target"`): As in `read_source_target`.
-        source_pair_column (`str`, *optional*): As in `read_source_target`.
-        revision (`str`, *optional*): Branch, tag or commit on the Hub.
-        unlabelled (`bool`, *optional*, defaults to `False`): As in `read_source_target`.
+    `path` is an id of the Hub, a folder with data files, or one of `save_to_disk`; `split` may be a slice such as
+    `"train[:1%]"`.
 
-    Returns:
-        `Iterator[SourceTarget]`: the examples.
-
-    Raises:
-        ValueError: If the split or a column is missing, or a row has no source or no target.
-
-    Example:
-
-    >>> import tempfile
-    >>> from datasets import Dataset
-    >>> folder = tempfile.mkdtemp()
-    >>> Dataset.from_dict({"source": ["One."], "target": ["1"]}).save_to_disk(folder)
-    >>> list(dataset_source_target(folder, split="train"))
-    [SourceTarget(source='One.', targets=('1',), source_pair=None, id=None)]
+    Examples:
+        >>> import tempfile
+        >>> from datasets import Dataset
+        >>> Dataset.from_dict({"source": ["One."], "target": ["1"]}).save_to_disk(folder := tempfile.mkdtemp())
+        >>> list(dataset_source_target(folder, split="train"))
+        [SourceTarget(source='One.', targets=('1',), source_pair=None, id=None)]
     """
-    rows = placed_dataset_rows(dataset_rows(path, name, split=split, revision=revision), path, split)
-    yield from source_target_rows(rows, source_column, source_pair_column, target_column, unlabelled)
+    rows, _ = dataset_rows(path, name, split, revision)
+    return source_target_rows(rows, source_column, source_pair_column, target_column, unlabelled)
 
 
-def _texts(row: Mapping[str, Any], column: str, argument: str) -> list[str]:
-    """The texts of a column, stripped; none is an error."""
-    value = column_of(row, column, argument)
-    advice = f"Set `{argument}` to a column of texts."
-    values = typed("" if value is None else value, "a text or a list of texts", f"column {column!r}", advice)
-    values = [values] if isinstance(values, str) else values
-    texts = [text.strip() for text in values if text.strip()]
-    if not texts:
-        raise ValueError(f"column {column!r} is empty. Give every row a text, or take the row out.")
-    return texts
-
-
-def _generation_rows(path: Path, encoding: str, max_context_characters: int | None) -> Iterator[PlacedRow]:
+def _generation_rows(path: Path, encoding: str, *, max_context_characters: int | None) -> Iterator[PlacedRow]:
     """Questions turned round, or what is wrong with them; those without an answer are left out."""
     for where, record in squad_rows(path, encoding):
         try:
@@ -204,4 +145,71 @@ def _generation_rows(path: Path, encoding: str, max_context_characters: int | No
             yield where, SourceTarget(source, (target,), pair, id_of(record))
 
 
-__all__ = ["SourceTarget", "dataset_source_target", "read_source_target", "source_target_rows"]
+def read_parallel(
+    files: Files,
+    target_files: Files | None = None,
+    *,
+    source_column: str = "source",
+    target_column: str = "target",
+    file_format: str | None = None,
+    encoding: str = "utf-8",
+) -> Iterator[tuple[str, str]]:
+    """Yield sentence pairs of files.
+
+    Args:
+        files: Paths or glob patterns. With `target_files`, text with one sentence a line; otherwise files with both
+            columns (JSON lines, CSV, TSV, Parquet; `.gz` of the text formats).
+        target_files: The translations, line by line, in as many files; `.gz` works.
+        source_column: Column or field of the first sentence.
+        target_column: Column or field of the second one.
+        file_format: `"jsonl"`, `"csv"`, `"tsv"` or `"parquet"`; told from the name by default.
+        encoding: Of files of text.
+
+    Returns:
+        Pairs without blank ends. Lines that are blank on both sides are left out.
+
+    Examples:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> _ = (folder / "a.en").write_text("One.\\nTwo.\\n", encoding="utf-8")
+        >>> _ = (folder / "a.de").write_text("Eins.\\nZwei.\\n", encoding="utf-8")
+        >>> list(read_parallel(folder / "a.en", folder / "a.de"))
+        [('One.', 'Eins.'), ('Two.', 'Zwei.')]
+    """
+    if target_files is None:
+        examples = read_source_target(files, source_column, target_column, file_format=file_format, encoding=encoding)
+        for example in examples:
+            yield example.source, example.targets[0]
+        return
+    sources, targets = expand_files(files), expand_files(target_files)
+    if len(sources) != len(targets):
+        raise ValueError(
+            f"`target_files` must be as many as `files`, got {len(targets)} for {len(sources)}. Name one translation "
+            "for each file, in the same order."
+        )
+    pairs = zip(sources, targets, strict=True)
+    rows = (row for source, target in pairs for row in with_rows(_aligned(source, target, encoding), source))
+    yield from usable(rows, lambda pair, _: pair)
+
+
+def _aligned(source: Path, target: Path, encoding: str) -> Iterator[PlacedRow]:
+    """Lines of two files side by side."""
+    for number, (first, second) in enumerate(
+        zip_longest(iter_lines(source, encoding), iter_lines(target, encoding)), start=1
+    ):
+        if first is None or second is None:
+            shorter, longer = (source, target) if first is None else (target, source)
+            rest = second if first is None else first
+            if not rest.text.strip():  # blank lines at the end of one file do no harm
+                continue
+            raise ValueError(
+                f"{shorter} ends before line {number}, and {longer} goes on. Both must have the same lines: check "
+                "that they belong together."
+            )
+        pair = first.text.strip(), second.text.strip()
+        if all(pair):
+            yield f"{source}, line {number}", pair
+        elif any(pair):
+            blank = source if pair[1] else target
+            reason = "is blank, and its translation is not. Take the line out of both files."
+            yield f"{blank}, line {number}", ValueError(reason)

@@ -1,18 +1,19 @@
 """Sources of documents for a stream: anything to iterate over whose place can be saved and loaded.
 
 The protocol is that of `datasets.IterableDataset`. `FileDocuments` follows it, and so do the lists and the datasets
-wrapped here.
+wrapped here. Held-out documents are chosen by their content: the same on every machine, in any order, in a stream too.
 """
 
 import copy
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Union, runtime_checkable
 
 from .readers import Document, sentences_of
+from .rows import check_column, open_dataset
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
@@ -39,16 +40,15 @@ class ListDocuments:
     """Documents in memory, such as `embedded_corpus("en")`, as a source.
 
     Args:
-        documents (`Sequence[Sequence[str]]`): Documents of sentences.
+        documents: Documents of sentences.
 
-    Example:
-
-    >>> source = ListDocuments([["a"], ["b"]])
-    >>> next(iter(source))
-    ['a']
-    >>> source.load_state_dict(source.state_dict())
-    >>> list(source)
-    [['b']]
+    Examples:
+        >>> source = ListDocuments([["a"], ["b"]])
+        >>> next(iter(source))
+        ['a']
+        >>> source.load_state_dict(source.state_dict())
+        >>> list(source)
+        [['b']]
     """
 
     def __init__(self, documents: Sequence[Sequence[str]]) -> None:
@@ -71,18 +71,12 @@ class ListDocuments:
         return {"document": 0, "documents": self._fingerprint}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next iteration begin at a saved place.
-
-        Args:
-            state (`dict`): From `state_dict()` of an object with the same documents.
-
-        Raises:
-            ValueError: If the documents are others.
-        """
+        """Let the next iteration begin at a saved place."""
         if state["documents"] != self._fingerprint:
             raise ValueError(
-                "`documents` are not those of the saved state, so reading cannot go on where it stopped. Use the same "
-                "documents in the same order, or start without the state."
+                f"`documents` are not those of the saved state, {state['documents']}, got {self._fingerprint}: "
+                "reading cannot go on where it stopped. Use the same documents in the same order, or start without "
+                "the state."
             )
         self._start = self._place = state["document"]
 
@@ -101,19 +95,14 @@ class DatasetDocuments:
     Shuffling is left to `PretrainingStream`: `datasets` loses the content of its shuffle buffer when it resumes.
 
     Args:
-        dataset (`Dataset` or `IterableDataset`): A `Dataset` may be shuffled, an `IterableDataset` may not.
-        text_column (`str`, *optional*, defaults to `"text"`): The column with the text.
+        dataset: A `Dataset` may be shuffled, an `IterableDataset` may not.
+        text_column: The column with the text.
 
-    Raises:
-        TypeError: If it is no dataset, such as a `DatasetDict`.
-        ValueError: If the column is missing, or a streaming dataset is shuffled.
-
-    Example:
-
-    >>> from datasets import Dataset
-    >>> rows = Dataset.from_dict({"text": ["One.\\nTwo.", "", "Three."]})
-    >>> list(DatasetDocuments(rows.to_iterable_dataset()))
-    [['One.', 'Two.'], ['Three.']]
+    Examples:
+        >>> from datasets import Dataset
+        >>> rows = Dataset.from_dict({"text": ["One.\\nTwo.", "", "Three."]})
+        >>> list(DatasetDocuments(rows.to_iterable_dataset()))
+        [['One.', 'Two.'], ['Three.']]
     """
 
     def __init__(self, dataset: Union["Dataset", "IterableDataset"], text_column: str = "text") -> None:
@@ -125,13 +114,11 @@ class DatasetDocuments:
         self.streaming = isinstance(dataset, IterableDataset)
         if self.streaming and _is_shuffled(dataset._ex_iterable):
             raise ValueError(
-                "`dataset` must not be a shuffled IterableDataset: datasets loses the rows in its shuffle buffer when "
-                "a run resumes. Leave out `.shuffle()` and set `shuffle_buffer_size` of PretrainingStream."
+                f"`dataset` must not be a shuffled {type(dataset).__name__}: datasets loses the rows in its buffer "
+                "when a run resumes. Leave out `.shuffle()` and set `shuffle_buffer_size` of PretrainingStream."
             )
-        if dataset.column_names is not None and text_column not in dataset.column_names:
-            raise ValueError(
-                f"`text_column` must be a column of the dataset {dataset.column_names}, got {text_column!r}."
-            )
+        if dataset.column_names is not None:
+            check_column(text_column, dataset.column_names, "text_column", "`dataset`: ")
         self.dataset = dataset
         self.text_column = text_column
         self._begin = copy.deepcopy(dataset.state_dict()) if self.streaming else {"row": 0, "rows": len(dataset)}
@@ -149,10 +136,9 @@ class DatasetDocuments:
         start, self._start = self._start, self._begin
         rows = self._stream(start) if self.streaming else self._rows(start["row"])
         for number, row in rows:
-            where = f"`dataset`, row {number}, column {self.text_column!r}"
-            if self.text_column not in row:
-                raise ValueError(f"{where}: no such column, only {list(row)}. Set `text_column` to one of them.")
-            if document := sentences_of(row[self.text_column], where):
+            where = f"`dataset`, row {number}"
+            check_column(self.text_column, row, "text_column", f"{where}: ")
+            if document := sentences_of(row[self.text_column], f"{where}, column {self.text_column!r}"):
                 yield document
 
     def state_dict(self) -> dict[str, Any]:
@@ -166,14 +152,7 @@ class DatasetDocuments:
         return copy.deepcopy(self._begin)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next iteration begin at a saved place.
-
-        Args:
-            state (`dict`): From `state_dict()` of an object with an equal dataset.
-
-        Raises:
-            ValueError: If the state is of a dataset of another kind or size.
-        """
+        """Let the next iteration begin at a saved place."""
         if state.keys() != self._begin.keys() or state.get("rows") != self._begin.get("rows"):
             raise ValueError(
                 f"`dataset` is not the one of the saved state {state}, so reading cannot go on where it stopped. Use "
@@ -205,62 +184,30 @@ def dataset_documents(
     streaming: bool = True,
     revision: str | None = None,
 ) -> DatasetDocuments:
-    """Open a dataset of the Hub or of a local folder as a source of documents.
+    """Open a dataset of the Hub or of a local folder as a source of documents with the text of a column.
 
-    Args:
-        path (`str` or `PathLike`): An id of the Hub, a folder with data files, or a folder written by `save_to_disk`.
-        name (`str`, *optional*): Configuration of the dataset.
-        split (`str`, *optional*, defaults to `"train"`): Split, also slices such as `"train[:1%]"` if not streaming.
-        text_column (`str`, *optional*, defaults to `"text"`): The column with the text.
-        streaming (`bool`, *optional*, defaults to `True`): Read while training instead of preparing all first. A
-            folder of `save_to_disk` is memory-mapped in either case.
-        revision (`str`, *optional*): Branch, tag or commit on the Hub.
+    `path` is an id of the Hub, a folder with data files, or one of `save_to_disk`, which is memory-mapped in either
+    case; `streaming` reads while training instead of preparing all first, without slices such as `"train[:1%]"`.
 
-    Returns:
-        `DatasetDocuments`: the documents.
-
-    Raises:
-        ValueError: If the split or column is missing.
-
-    Example:
-
-    >>> import tempfile
-    >>> from datasets import Dataset
-    >>> folder = tempfile.mkdtemp()
-    >>> Dataset.from_dict({"text": ["One.", "Two."]}).save_to_disk(folder)
-    >>> list(dataset_documents(folder))
-    [['One.'], ['Two.']]
+    Examples:
+        >>> import tempfile
+        >>> from datasets import Dataset
+        >>> Dataset.from_dict({"text": ["One.", "Two."]}).save_to_disk(folder := tempfile.mkdtemp())
+        >>> list(dataset_documents(folder))
+        [['One.'], ['Two.']]
     """
-    import datasets
-
-    if (Path(path) / "dataset_dict.json").is_file():
-        splits = datasets.load_from_disk(str(path))
-        if split not in splits:
-            raise ValueError(f"`split` must be one of {list(splits)} in {path}, got {split!r}.")
-        return DatasetDocuments(splits[split], text_column)
-    if (Path(path) / "state.json").is_file():
-        return DatasetDocuments(datasets.load_from_disk(str(path)), text_column)
-    loaded = datasets.load_dataset(str(path), name, split=split, streaming=streaming, revision=revision)
-    return DatasetDocuments(loaded, text_column)
+    return DatasetDocuments(open_dataset(path, name, split=split, revision=revision, streaming=streaming), text_column)
 
 
 def as_document_source(documents: Any) -> DocumentSource:
-    """Return documents as a source: lists and datasets are wrapped, sources are returned as they are.
-
-    Args:
-        documents (`Any`): A `DocumentSource` such as `FileDocuments`, a sequence of documents, or a `datasets`
-            dataset with a column `text`.
-
-    Returns:
-        `DocumentSource`: the source.
+    """Return lists of documents and `datasets` datasets with a column `text` as sources, sources as they are.
 
     Raises:
         TypeError: If the place in it cannot be saved, as in a generator.
 
-    Example:
-
-    >>> list(as_document_source([["One.", "Two."]]))
-    [['One.', 'Two.']]
+    Examples:
+        >>> list(as_document_source([["One.", "Two."]]))
+        [['One.', 'Two.']]
     """
     if type(documents).__module__.split(".")[0] == "datasets":
         return DatasetDocuments(documents)
@@ -275,11 +222,7 @@ def as_document_source(documents: Any) -> DocumentSource:
 
 
 def beginning_of(source: DocumentSource) -> dict[str, Any]:
-    """Return the state of a source at its beginning; sources that cannot tell must not have been read yet.
-
-    Args:
-        source (`DocumentSource`): Any source, such as from `as_document_source`.
-    """
+    """Return the state of a source at its beginning; sources that cannot tell must not have been read yet."""
     return source.beginning() if hasattr(source, "beginning") else source.state_dict()
 
 
@@ -289,3 +232,86 @@ def _is_shuffled(examples: Any) -> bool:
         return True
     inner = [getattr(examples, "ex_iterable", None), *getattr(examples, "ex_iterables", [])]
     return any(_is_shuffled(step) for step in inner if step is not None)
+
+
+class FilteredDocuments:
+    """The documents of a source that a function keeps; the place in the source is its own."""
+
+    def __init__(self, documents: Any, keep: Callable[[Document], bool]):
+        self.source = as_document_source(documents)
+        self.keep = keep
+
+    def __iter__(self) -> Iterator[Document]:
+        """Yield the kept documents, from the loaded place if there is one."""
+        return (document for document in self.source if self.keep(document))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the place in the source."""
+        return self.source.state_dict()
+
+    def beginning(self) -> dict[str, Any]:
+        """Return the place before the first document of the source."""
+        return beginning_of(self.source)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Let the next iteration begin at a saved place."""
+        self.source.load_state_dict(state)
+
+
+def document_digest(document: Sequence[str], seed: int = 0) -> float:
+    """Return a number in [0, 1), uniform over documents, that depends on a document's text and the seed alone.
+
+    Examples:
+        >>> document_digest(["A sentence."]) == document_digest(["A sentence."])
+        True
+    """
+    text = "\n".join((str(seed), *document))
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).digest()) / 2**48
+
+
+def is_held_out(document: Sequence[str], fraction: float, seed: int = 0) -> bool:
+    """Say whether a document of a stream belongs to the held-out part, an expected share of all.
+
+    Each document decides for itself, so the share is `fraction` only on average, and equal documents fall on one side.
+
+    Examples:
+        >>> sum(is_held_out([str(number)], 0.1) for number in range(1000))
+        85
+    """
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"`fraction` must be in [0, 1], got {fraction}.")
+    return document_digest(document, seed) < fraction
+
+
+def held_out_split(
+    documents: Sequence[Sequence[str]], fraction: float = 0.05, seed: int = 0
+) -> tuple[list[list[str]], list[list[str]]]:
+    """Split a list of documents into a training and a held-out part.
+
+    Args:
+        documents: At least two documents.
+        fraction: Share of held-out documents, in (0, 1), rounded up; at least one document stays on each side.
+        seed: Which documents.
+
+    Returns:
+        Training and held-out documents, each in the order given. Equal documents fall on the same side where both
+        sides can stay non-empty.
+
+    Examples:
+        >>> train, held_out = held_out_split([["a"], ["b"], ["c"], ["d"]], fraction=0.25)
+        >>> len(train), len(held_out)
+        (3, 1)
+    """
+    if not 0 < fraction < 1:
+        raise ValueError(f"`fraction` must be in (0, 1), got {fraction}.")
+    if len(documents) < 2:
+        raise ValueError(f"`documents` must hold at least 2 documents to hold one out, got {len(documents)}.")
+    digests = [document_digest(document, seed) for document in documents]
+    ranked = sorted(digests)
+    threshold = ranked[min(math.ceil(fraction * len(documents)), len(documents) - 1) - 1]
+    if threshold == ranked[-1]:  # the duplicates of one text would take everything
+        chosen = set(range(len(documents) - 1, len(documents)))
+    else:
+        chosen = {index for index, digest in enumerate(digests) if digest <= threshold}
+    train = [list(document) for index, document in enumerate(documents) if index not in chosen]
+    return train, [list(documents[index]) for index in sorted(chosen)]

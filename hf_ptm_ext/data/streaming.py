@@ -11,8 +11,10 @@ what is in its shuffle buffer (https://github.com/huggingface/datasets/issues/79
 import copy
 import hashlib
 import json
+import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,9 +26,15 @@ from .sources import as_document_source, beginning_of
 from .tokenization import encode_batch, special_tokens_of
 
 if TYPE_CHECKING:
+    from datasets import Dataset
     from transformers import PreTrainedTokenizerBase
 
 STATE_VERSION = 1
+# What a state belongs to, beside the tokenizer.
+_SETTINGS = (
+    *("max_seq_length", "packed", "max_sequences", "open_rows", "block_mode", "long_sentences", "short_seq_prob"),
+    *("shuffle_buffer_size", "seed", "rank", "world_size"),
+)
 SENTENCES_PER_CALL = 512  # of the tokenizer: enough to hide its overhead, few enough to keep the state small
 
 
@@ -38,50 +46,36 @@ class PretrainingStream(IterableDataset):
     same way and iterate again. A new iteration without a loaded state starts from the beginning.
 
     Args:
-        documents (`DocumentSource`, `Dataset`, `IterableDataset` or `list[list[str]]`): See `as_document_source`.
-        tokenizer (`PreTrainedTokenizerBase`): Fast or slow.
-        max_seq_length (`int`, *optional*, defaults to 512): Longest sequence, special tokens included, and the length
-            of packed rows.
-        packed (`bool`, *optional*, defaults to `False`): Put several sequences into each row, see `pack_row`.
-        max_sequences (`int`, *optional*, defaults to 16): Most sequences of a packed row.
-        open_rows (`int`, *optional*, defaults to 16): See `RowPacker`.
-        block_mode (`str`, *optional*, defaults to `"doc_sentences"`): `"doc_sentences"` or `"full_sentences"`, see
-            `BlockPacker`.
-        long_sentences (`str`, *optional*, defaults to `"split"`): `"split"` or `"drop"`, see `BlockPacker`.
-        short_seq_prob (`float`, *optional*, defaults to 0.0): See `BlockPacker`.
-        shuffle_buffer_size (`int`, *optional*, defaults to 1000): Number of documents among which the next one is
-            drawn; 0 or 1 keeps the order. The buffer is part of the state: about its text in bytes.
-        seed (`int`, *optional*, defaults to 0): Each epoch and rank draws from (seed, epoch, rank).
-        num_epochs (`int`, *optional*, defaults to 1): Passes over the documents; None goes on without end. Rows do
-            not cross epochs.
-        rank (`int`, *optional*, defaults to 0): Of `world_size` processes this one keeps the documents i with
-            `i % world_size == rank`. Ranks get different numbers of rows: train by steps on an endless stream.
-        world_size (`int`, *optional*, defaults to 1): Number of processes.
+        documents: See `as_document_source`.
+        tokenizer: Fast or slow.
+        max_seq_length: Longest sequence, special tokens included, and the length of packed rows.
+        packed: Put several sequences into each row, see `pack_row`.
+        max_sequences: Most sequences of a packed row.
+        open_rows: See `RowPacker`.
+        block_mode: `"doc_sentences"` or `"full_sentences"`, see `BlockPacker`.
+        long_sentences: `"split"` or `"drop"`, see `BlockPacker`.
+        short_seq_prob: See `BlockPacker`.
+        shuffle_buffer_size: Number of documents among which the next one is drawn; 0 or 1 keeps the order. The buffer
+            is part of the state: about its text in bytes.
+        seed: Each epoch and rank draws from (seed, epoch, rank).
+        num_epochs: Passes over the documents; None goes on without end. Rows do not cross epochs.
+        rank: Of `world_size` processes this one keeps the documents i with `i % world_size == rank`. Ranks get
+            different numbers of rows: train by steps on an endless stream.
+        world_size: Number of processes.
 
     Returns:
-        Iterating yields `dict[str, list[int]]`: not packed `input_ids` and `token_type_ids`, each of the sequence's
-        own length; packed `input_ids`, `token_type_ids`, `sequence_ids` and `position_ids`, each (max_seq_length,).
+        Iterating yields lists of ints: not packed `input_ids` and `token_type_ids`, each of the sequence's own length;
+        packed `input_ids`, `token_type_ids`, `sequence_ids` and `position_ids`, each (max_seq_length,).
 
-    Raises:
-        ValueError: If an option is out of range, or, while iterating, an epoch gives no row.
-        TypeError: If the place in `documents` cannot be saved.
-
-    Example:
-
-    >>> from transformers import BertTokenizer
-    >>> vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5, "b": 6, "c": 7}
-    >>> def build():
-    ...     documents = [["a b", "c"], ["b"], ["c c"], ["a"]]
-    ...     return PretrainingStream(documents, BertTokenizer(vocab=vocab), max_seq_length=8, shuffle_buffer_size=3)
-    >>> everything = [row["input_ids"] for row in build()]
-    >>> sorted(everything)
-    [[2, 5, 3], [2, 5, 6, 7, 3], [2, 6, 3], [2, 7, 7, 3]]
-    >>> stream = build()
-    >>> first = next(iter(stream))["input_ids"]
-    >>> resumed = build()
-    >>> resumed.load_state_dict(stream.state_dict())
-    >>> [first] + [row["input_ids"] for row in resumed] == everything
-    True
+    Examples:
+        >>> from hf_ptm_ext.data import train_wordpiece
+        >>> documents = [["one two", "three"], ["two"], ["three three"], ["one"]]
+        >>> tokenizer = train_wordpiece(documents, 40)
+        >>> stream, resumed = (PretrainingStream(documents, tokenizer, max_seq_length=16) for _ in range(2))
+        >>> first = next(iter(stream))
+        >>> resumed.load_state_dict(stream.state_dict())
+        >>> [first, *resumed] == list(PretrainingStream(documents, tokenizer, max_seq_length=16))
+        True
     """
 
     _iterator: Iterator[Document] | None  # over the source; None before the first document of an epoch or resume
@@ -127,7 +121,10 @@ class PretrainingStream(IterableDataset):
         if num_epochs is not None and num_epochs < 1:
             raise ValueError(f"`num_epochs` must be at least 1, or None for no end, got {num_epochs}.")
         if packed and tokenizer.pad_token_id is None:
-            raise ValueError("`tokenizer` must have a padding token for `packed` rows. Set `tokenizer.pad_token`.")
+            raise ValueError(
+                f"`tokenizer` must have a padding token for `packed` rows, got {type(tokenizer).__name__} without. "
+                "Set `tokenizer.pad_token`."
+            )
         self.max_seq_length = max_seq_length
         self.packed = packed
         self.max_sequences = max_sequences
@@ -169,15 +166,7 @@ class PretrainingStream(IterableDataset):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next iteration go on behind the last row of a saved state.
-
-        Args:
-            state (`dict`): From `state_dict()` of a stream built in the same way, also through JSON. Only
-                `num_epochs` may differ.
-
-        Raises:
-            ValueError: If a setting or the source differs; the message names it.
-        """
+        """Let the next iteration go on behind the last row of a state; only `num_epochs` may differ in settings."""
         if state.get("version") != STATE_VERSION:
             raise ValueError(f"`version` of the stream's state must be {STATE_VERSION}, got {state.get('version')}.")
         now = self._settings()
@@ -206,24 +195,7 @@ class PretrainingStream(IterableDataset):
         self._resumed = True
 
     def resume_problems(self, num_workers: int = 0) -> list[str]:
-        """Say why a run with these settings could not resume exactly; empty if it can.
-
-        Args:
-            num_workers (`int`, *optional*, defaults to 0): Worker processes of the `DataLoader`.
-
-        Returns:
-            `list[str]`: sentences for the user, to be shown at the start of a run.
-
-        Example:
-
-        >>> from hf_ptm_ext.data import embedded_corpus, train_wordpiece
-        >>> documents = embedded_corpus("zh")[:5]
-        >>> stream = PretrainingStream(documents, train_wordpiece(documents, 400))
-        >>> stream.resume_problems()
-        []
-        >>> stream.resume_problems(num_workers=2)
-        ['`dataloader_num_workers` is 2: worker processes read ahead ... Set it to 0 to resume exactly.']
-        """
+        """Say why a run with these settings could not resume exactly; empty if it can."""
         if num_workers == 0:
             return []
         return [
@@ -338,84 +310,46 @@ class PretrainingStream(IterableDataset):
 
     def _settings(self) -> dict[str, Any]:
         vocabulary = json.dumps(sorted(self.tokenizer.get_vocab().items())).encode("utf-8")
-        return {
-            "tokenizer": hashlib.blake2b(vocabulary, digest_size=8).hexdigest(),
-            "max_seq_length": self.max_seq_length,
-            "packed": self.packed,
-            "max_sequences": self.max_sequences,
-            "open_rows": self.open_rows,
-            "block_mode": self.block_mode,
-            "long_sentences": self.long_sentences,
-            "short_seq_prob": self.short_seq_prob,
-            "shuffle_buffer_size": self.shuffle_buffer_size,
-            "seed": self.seed,
-            "rank": self.rank,
-            "world_size": self.world_size,
-        }
+        digest = hashlib.blake2b(vocabulary, digest_size=8).hexdigest()
+        return {"tokenizer": digest, **{name: getattr(self, name) for name in _SETTINGS}}
 
 
-class MappedStream(IterableDataset):
-    """A stream whose rows go through a function; its state is the stream's own.
+class _StreamWrapper(IterableDataset):
+    """A stream seen through a function of its rows; its state is the stream's own."""
 
-    Args:
-        stream (`PretrainingStream`): Where the rows come from.
-        function (`Callable`): From a row to a row, the same for the same row.
-    """
-
-    def __init__(
-        self, stream: PretrainingStream, function: Callable[[dict[str, list[int]]], dict[str, list[int]]]
-    ) -> None:
+    def __init__(self, stream: PretrainingStream, function: Callable[[dict[str, list[int]]], Any]) -> None:
         self.stream = stream
         self.function = function
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the stream."""
+        return self.stream.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Let the stream go on behind the last row of a saved state."""
+        self.stream.load_state_dict(state)
+
+
+class MappedStream(_StreamWrapper):
+    """A stream whose rows go through a function."""
 
     def __iter__(self) -> Iterator[dict[str, list[int]]]:
         """Yield the mapped rows, from the loaded state if there is one."""
         return map(self.function, iter(self.stream))
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state of the stream."""
-        return self.stream.state_dict()
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the stream go on behind the last row of a saved state."""
-        self.stream.load_state_dict(state)
-
-
-class FilteredStream(IterableDataset):
-    """The rows of a stream that a function keeps; its state is the stream's own.
-
-    Args:
-        stream (`PretrainingStream`): Where the rows come from.
-        keep (`Callable`): From a row to whether it stays, the same for the same row.
-    """
-
-    def __init__(self, stream: PretrainingStream, keep: Callable[[dict[str, list[int]]], bool]) -> None:
-        self.stream = stream
-        self.keep = keep
+class FilteredStream(_StreamWrapper):
+    """The rows of a stream that a function keeps."""
 
     def __iter__(self) -> Iterator[dict[str, list[int]]]:
         """Yield the kept rows, from the loaded state if there is one."""
-        return filter(self.keep, iter(self.stream))
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state of the stream."""
-        return self.stream.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the stream go on behind the last row of a saved state."""
-        self.stream.load_state_dict(state)
+        return filter(self.function, iter(self.stream))
 
 
 class WeightedStream(IterableDataset):
     """Rows of several streams, each row's stream drawn by its weight; ends where a drawn stream ends.
 
     The draws are part of the state, so a resumed run takes the same rows from the same streams.
-
-    Args:
-        streams (`list`): Streams with a `state_dict()`, endless ones for training.
-        weights (`list[float]`): A positive weight a stream; only their ratios count.
-        seed (`int`, *optional*, defaults to 0): Each rank and loader worker draws from (seed, rank, worker).
-        rank (`int`, *optional*, defaults to 0): This process.
     """
 
     def __init__(self, streams: Sequence[Any], weights: Sequence[float], seed: int = 0, rank: int = 0) -> None:
@@ -446,11 +380,7 @@ class WeightedStream(IterableDataset):
         return {"weights": list(self.weights), "generator": copy.deepcopy(generator), "streams": streams}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next iteration go on behind the last row of a saved state.
-
-        Raises:
-            ValueError: If number or weights of the streams differ, or a stream refuses its own state.
-        """
+        """Let the next iteration go on behind the last row of a saved state."""
         if state.get("weights") != self.weights:
             raise ValueError(
                 f"The state belongs to streams of the weights {state.get('weights')}, these have {self.weights}. Use "
@@ -459,3 +389,51 @@ class WeightedStream(IterableDataset):
         for stream, kept in zip(self.streams, state["streams"], strict=True):
             stream.load_state_dict(kept)
         self._state = copy.deepcopy(state["generator"])
+
+
+def pretraining_dataset(
+    documents: Any,
+    tokenizer: "PreTrainedTokenizerBase",
+    *,
+    cache_dir: str | PathLike[str] | None = None,
+    **options: Any,
+) -> "Dataset":
+    """Tokenise and pack all documents into the rows of a `datasets.Dataset`, for corpora prepared before training.
+
+    Only tokenising and packing happen here. Masks belong into the collator: made here they would be frozen.
+
+    Args:
+        documents: See `as_document_source`.
+        tokenizer: Fast or slow.
+        cache_dir: Folder for the rows, which are then memory-mapped (default: in memory, nothing stays on disk).
+        **options: Those of `PretrainingStream`, such as `max_seq_length` and `packed`. The order is kept
+            (`shuffle_buffer_size=1`) unless asked otherwise.
+
+    Examples:
+        >>> from hf_ptm_ext.data import train_wordpiece
+        >>> documents = [["one two", "one"], ["two"]]
+        >>> len(pretraining_dataset(documents, train_wordpiece(documents, 40), max_seq_length=16))
+        2
+    """
+    from datasets import Dataset
+    from datasets.exceptions import DatasetGenerationError
+
+    stream = PretrainingStream(documents, tokenizer, **{"shuffle_buffer_size": 1, **options})
+    if stream.num_epochs is None:
+        raise ValueError("`num_epochs` must be a number to prepare all rows, got None. Iterate a PretrainingStream.")
+
+    faults: list[Exception] = []
+
+    def rows() -> Iterator[dict[str, list[int]]]:
+        try:
+            yield from stream
+        except (ValueError, TypeError, OSError) as error:
+            faults.append(error)
+            raise
+
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            return Dataset.from_generator(rows, cache_dir=str(cache_dir or folder), keep_in_memory=cache_dir is None)
+        except DatasetGenerationError as error:
+            # The readers' own errors name the file; the wrapper hides them.
+            raise (faults[0] if faults else error) from None

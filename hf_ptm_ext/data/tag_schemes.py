@@ -35,22 +35,7 @@ Span = tuple[str, int, int]
 
 
 def split_tag(tag: str) -> tuple[str, str]:
-    """Split a tag into its mark and its type.
-
-    Args:
-        tag (`str`): Such as `"B-PER"`, `"O"`, or `"E"` where there is one type only.
-
-    Returns:
-        `tuple[str, str]`: one of B, I, E, S, O; the type, `""` without one.
-
-    Raises:
-        ValueError: If it is no tag of a span.
-
-    Example:
-
-    >>> split_tag("B-PER"), split_tag("U-LOC"), split_tag("O")
-    (('B', 'PER'), ('S', 'LOC'), ('O', ''))
-    """
+    """Split a tag into its mark and its type."""
     if tag == OUTSIDE:
         return OUTSIDE, ""
     match = _TAG.fullmatch(tag)
@@ -62,16 +47,7 @@ def split_tag(tag: str) -> tuple[str, str]:
 
 
 def marked_types(tags: Iterable[str]) -> set[str]:
-    """Types of the spans that tags mark; tags without a type and a sign before it count for nothing.
-
-    Args:
-        tags (`Iterable[str]`): Any tags.
-
-    Example:
-
-    >>> marked_types(["B-PER", "O", "NN"])
-    {'PER'}
-    """
+    """Types of the spans that tags mark; tags without a type and a sign before it count for nothing."""
     return {match[2] for tag in set(tags) if (match := _TAG.fullmatch(tag)) and match[2]}
 
 
@@ -88,26 +64,19 @@ def _refuse_other_writing(tags: set[str]) -> None:
 
 
 def spans_of(tags: Sequence[str], scheme: str = "iob2", strict: bool = False) -> list[Span]:
-    """Read the spans out of the tags of one sentence.
+    """Read the spans (type, first word, word behind the last) out of the tags of one sentence.
 
     Args:
-        tags (`Sequence[str]`): One a word.
-        scheme (`str`, *optional*, defaults to `"iob2"`): `"iob2"`, `"iob1"` or `"bioes"`.
-        strict (`bool`, *optional*, defaults to `False`): Leave out what breaks the scheme (`seqeval`'s strict mode);
-            otherwise a span begins wherever a tag does not continue the one before (`conlleval`).
+        tags: One a word.
+        scheme: `"iob2"`, `"iob1"` or `"bioes"`.
+        strict: Leave out what breaks the scheme (`seqeval`'s strict mode); otherwise a span begins wherever a tag does
+            not continue the one before (`conlleval`).
 
-    Returns:
-        `list[tuple[str, int, int]]`: type, first word, word behind the last.
-
-    Raises:
-        ValueError: If the scheme is unknown or a tag is none of a span.
-
-    Example:
-
-    >>> spans_of(["B-PER", "I-PER", "O", "I-LOC"])
-    [('PER', 0, 2), ('LOC', 3, 4)]
-    >>> spans_of(["B-PER", "I-PER", "O", "I-LOC"], strict=True)
-    [('PER', 0, 2)]
+    Examples:
+        >>> spans_of(["B-PER", "I-PER", "O", "I-LOC"])
+        [('PER', 0, 2), ('LOC', 3, 4)]
+        >>> spans_of(["B-PER", "I-PER", "O", "I-LOC"], strict=True)
+        [('PER', 0, 2)]
     """
     _check_scheme(scheme)
     spans: list[Span] = []
@@ -142,23 +111,11 @@ def spans_of(tags: Sequence[str], scheme: str = "iob2", strict: bool = False) ->
 
 
 def tags_of(spans: Iterable[Span], length: int, scheme: str = "iob2") -> list[str]:
-    """Write spans as tags.
+    """Write disjoint spans of a sentence of so many words as tags.
 
-    Args:
-        spans (`Iterable[tuple[str, int, int]]`): Spans that do not overlap.
-        length (`int`): Number of words.
-        scheme (`str`, *optional*, defaults to `"iob2"`): As in `spans_of`.
-
-    Returns:
-        `list[str]`: one tag a word.
-
-    Raises:
-        ValueError: If the scheme is unknown, or a span is empty, out of range or overlaps another.
-
-    Example:
-
-    >>> tags_of([("PER", 0, 2), ("LOC", 3, 4)], 5, "bioes")
-    ['B-PER', 'E-PER', 'O', 'S-LOC', 'O']
+    Examples:
+        >>> tags_of([("PER", 0, 2), ("LOC", 3, 4)], 5, "bioes")
+        ['B-PER', 'E-PER', 'O', 'S-LOC', 'O']
     """
     _check_scheme(scheme)
     tags = [OUTSIDE] * length
@@ -179,36 +136,15 @@ def tags_of(spans: Iterable[Span], length: int, scheme: str = "iob2") -> list[st
 def to_iob2(tags: Sequence[str], scheme: str) -> list[str]:
     """Rewrite the tags of one sentence in IOB2; what breaks their scheme is read as `conlleval` reads it.
 
-    Args:
-        tags (`Sequence[str]`): One a word.
-        scheme (`str`): Their scheme.
-
-    Returns:
-        `list[str]`: as many tags.
-
-    Example:
-
-    >>> to_iob2(["I-PER", "I-PER", "O", "I-LOC", "B-LOC"], "iob1")
-    ['B-PER', 'I-PER', 'O', 'B-LOC', 'B-LOC']
+    Examples:
+        >>> to_iob2(["I-PER", "I-PER", "O", "I-LOC", "B-LOC"], "iob1")
+        ['B-PER', 'I-PER', 'O', 'B-LOC', 'B-LOC']
     """
     return tags_of(spans_of(tags, scheme), len(tags))
 
 
 def scheme_breaks(tags: Sequence[str], scheme: str) -> int:
-    """Count the tags that would read otherwise if the sentence kept to a scheme.
-
-    Args:
-        tags (`Sequence[str]`): One a word.
-        scheme (`str`): The scheme.
-
-    Returns:
-        `int`: how many.
-
-    Example:
-
-    >>> scheme_breaks(["I-PER", "I-PER", "O"], "iob2"), scheme_breaks(["I-PER", "I-PER", "O"], "iob1")
-    (1, 0)
-    """
+    """Count the tags that would read otherwise if the sentence kept to a scheme."""
     marks = [f"{mark}-{kind}" if kind else mark for mark, kind in map(split_tag, tags)]
     return sum(a != b for a, b in zip(marks, tags_of(spans_of(tags, scheme), len(tags), scheme), strict=True))
 
@@ -216,20 +152,12 @@ def scheme_breaks(tags: Sequence[str], scheme: str) -> int:
 def detect_scheme(sentences: Iterable[Sequence[str]]) -> str:
     """Tell the scheme of a data set from all its tags.
 
-    Args:
-        sentences (`Iterable[Sequence[str]]`): The tags of each sentence.
-
     Returns:
-        `str`: the scheme that the fewest tags break, IOB2 if in doubt; `"plain"` if the tags mark no spans (parts of
-        speech).
+        The scheme that the fewest tags break, IOB2 if in doubt; `"plain"` if the tags mark no spans (parts of speech).
 
-    Raises:
-        ValueError: If some tags mark spans and others do not, or all of them do in another way (`PER-B`, `b-per`).
-
-    Example:
-
-    >>> detect_scheme([["I-PER", "I-PER", "O"]]), detect_scheme([["NN", "VBZ"]])
-    ('iob1', 'plain')
+    Examples:
+        >>> detect_scheme([["I-PER", "I-PER", "O"]]), detect_scheme([["NN", "VBZ"]])
+        ('iob1', 'plain')
     """
     sentences = list(sentences)
     tags = {tag for sentence in sentences for tag in sentence} - {OUTSIDE}
@@ -257,18 +185,3 @@ def detect_scheme(sentences: Iterable[Sequence[str]]) -> str:
 def _check_scheme(scheme: str) -> None:
     if scheme not in SCHEMES:
         raise ValueError(f"`scheme` must be one of {', '.join(SCHEMES)}, got {scheme!r}.")
-
-
-__all__ = [
-    "OUTSIDE",
-    "PLAIN",
-    "SCHEMES",
-    "Span",
-    "detect_scheme",
-    "marked_types",
-    "scheme_breaks",
-    "spans_of",
-    "split_tag",
-    "tags_of",
-    "to_iob2",
-]

@@ -18,23 +18,25 @@ from typing import Any, NamedTuple
 from .bad_rows import usable
 from .conll import conll_rows
 from .marked_spans import SPAN_FIELDS, TEXT_FIELD, brat_rows, places_of_words, spans_of_field, words_and_tags
-from .readers import expand_files
 from .rows import (
+    FORMATS,
     TYPES,
+    Files,
     PlacedRow,
+    class_name,
     column_of,
     dataset_rows,
+    expand_files,
     id_of,
-    placed_dataset_rows,
     placed_files,
     read_rows,
     typed,
-    with_rows,
 )
 
 logger = logging.getLogger(__name__)
 
-CONLL = {
+_FORMATS = {
+    **FORMATS,
     **dict.fromkeys((".conll", ".conllu", ".bio", ".iob", ".iob2", ".bioes", ".txt"), "conll"),
     ".ann": "brat",
 }
@@ -44,10 +46,10 @@ class TaggedWords(NamedTuple):
     """One sentence.
 
     Args:
-        words: its words.
-        tags: one each; `None` without any.
-        pair: words of a second text that stands beside it and has no tags, such as a question.
-        id: its name in the data set, if it has one.
+        words: Its words.
+        tags: One each; `None` without any.
+        pair: Words of a second text that stands beside it and has no tags, such as a question.
+        id: Its name in the data set, if it has one.
     """
 
     words: tuple[str, ...]
@@ -57,7 +59,7 @@ class TaggedWords(NamedTuple):
 
 
 def read_tagged_words(
-    files: str | PathLike[str] | Sequence[str | PathLike[str]],
+    files: Files,
     words_column: str | int = "tokens",
     tags_column: str | int = "tags",
     *,
@@ -66,76 +68,52 @@ def read_tagged_words(
     encoding: str = "utf-8",
     unlabelled: bool = False,
 ) -> Iterator[TaggedWords]:
-    """Read sentences from JSON lines, Parquet, TSV, CSV, CoNLL files or brat's folders.
+    """Read sentences from JSON lines, Parquet, TSV, CSV, CoNLL files or brat's folders, in the order of the files.
 
     Args:
-        files (`str`, `PathLike` or a sequence of them): Paths or glob patterns, or folders of brat's.
-        words_column (`str` or `int`, *optional*, defaults to `"tokens"`): Column with the words: a list, or a text
-            whose words are separated by one blank each, so that a word may be white space of another kind. Of a CoNLL
-            file its number, from 1 (default: the first that does not count the words). If rows have no such column
-            but `text`, their entities are marked by characters, see `hf_ptm_ext.data.marked_spans`.
-        tags_column (`str` or `int`, *optional*, defaults to `"tags"`): Column with the tags, likewise (CoNLL: the last
-            one), or with spans of characters.
-        pair_column (`str`, *optional*): Column with a second text, likewise; CoNLL files have none.
-        file_format (`str`, *optional*): `"jsonl"`, `"csv"`, `"tsv"`, `"parquet"`, `"conll"` or `"brat"`; told from the
-            names by default.
-        encoding (`str`, *optional*, defaults to `"utf-8"`): Of files of text.
-        unlabelled (`bool`, *optional*, defaults to `False`): Sentences may be without tags, which are `None` then: no
-            column of them, an empty one, -1 for every word, or CoNLL lines of a word alone.
+        files: Paths or glob patterns, or folders of brat's.
+        words_column: Column with the words: a list, or a text whose words are separated by one blank each, so that a
+            word may be white space of another kind. Of a CoNLL file its number, from 1 (default: the first that does
+            not count the words). If rows have no such column but `text`, their entities are marked by characters, see
+            `hf_ptm_ext.data.marked_spans`.
+        tags_column: Column with the tags, likewise (CoNLL: the last one), or with spans of characters.
+        pair_column: Column with a second text, likewise; CoNLL files have none.
+        file_format: `"jsonl"`, `"csv"`, `"tsv"`, `"parquet"`, `"conll"` or `"brat"`; told from the names by default.
+        encoding: Of files of text.
+        unlabelled: Sentences may be without tags, which are `None` then: no column of them, an empty one, -1 for every
+            word, or CoNLL lines of a word alone.
 
-    Returns:
-        `Iterator[TaggedWords]`: the sentences in the order of the files.
-
-    Raises:
-        FileNotFoundError: If a path or pattern matches no file.
-        ValueError: If a file cannot be read, a column is missing, or words and tags are not as many. The message names
-            file and row.
-
-    Example:
-
-    >>> import tempfile
-    >>> file = Path(tempfile.mkdtemp()) / "test.conll"
-    >>> _ = file.write_text("Anna NNP B-PER\\nsings VBZ O\\n", encoding="utf-8")
-    >>> list(read_tagged_words(file))
-    [TaggedWords(words=('Anna', 'sings'), tags=('B-PER', 'O'), pair=None, id=None)]
+    Examples:
+        >>> import tempfile
+        >>> file = Path(tempfile.mkdtemp()) / "test.conll"
+        >>> _ = file.write_text("Anna NNP B-PER\\nsings VBZ O\\n", encoding="utf-8")
+        >>> list(read_tagged_words(file))
+        [TaggedWords(words=('Anna', 'sings'), tags=('B-PER', 'O'), pair=None, id=None)]
     """
-
     words_column, tags_column = str(words_column), str(tags_column)
 
-    def rows() -> Iterator[PlacedRow]:
-        for path, kind in _files(files, file_format):
-            if kind == "conll" or (kind == "tsv" and (words_column.isdecimal() or tags_column.isdecimal())):
-                if pair_column is not None:
-                    raise ValueError(
-                        f"`pair_column` = {pair_column!r}: {path} is a CoNLL file, which has no second text."
-                    )
-                numbers = [
-                    _number(column, default, argument, path)
-                    for column, default, argument in (
-                        (words_column, "tokens", "words_column"),
-                        (tags_column, "tags", "tags_column"),
-                    )
-                ]
-                names = (words_column, tags_column)
-                yield from with_rows(conll_rows(path, encoding, *numbers, names=names, unlabelled=unlabelled), path)
-            elif kind == "brat":
-                yield from with_rows(brat_rows(path, encoding, unlabelled), path)
-            else:
-                yield from read_rows(path, kind, encoding)
+    def conll(path: Path, encoding: str) -> Iterator[PlacedRow]:
+        if pair_column is not None:
+            raise ValueError(f"`pair_column` = {pair_column!r}: {path} is a CoNLL file, which has no second text.")
+        words = _number(words_column, "tokens", "words_column", path)
+        tags = _number(tags_column, "tags", "tags_column", path)
+        return conll_rows(path, encoding, words, tags, names=(words_column, tags_column), unlabelled=unlabelled)
 
-    yield from tagged_words(rows(), words_column, tags_column, pair_column=pair_column, unlabelled=unlabelled)
+    readers = {"conll": conll, "brat": lambda path, encoding: brat_rows(path, encoding, unlabelled)}
+    if words_column.isdecimal() or tags_column.isdecimal():
+        readers["tsv"] = conll
+    rows = read_rows(_files(files, file_format), encoding, readers)
+    return tagged_words(rows, words_column, tags_column, pair_column=pair_column, unlabelled=unlabelled)
 
 
-def _files(
-    files: str | PathLike[str] | Sequence[str | PathLike[str]], file_format: str | None
-) -> Iterator[tuple[Path, str]]:
+def _files(files: Files, file_format: str | None) -> Iterator[tuple[Path, str]]:
     """Files and their formats; a folder, and a text with a .ann file beside it, are brat's."""
     named = [files] if isinstance(files, str | PathLike) else list(files)
-    for one in named or [expand_files(named)]:
+    for one in named or expand_files(named):
         if Path(one).is_dir() and (texts := sorted(Path(one).rglob("*.txt"))):
             yield from ((path, "brat") for path in texts)
             continue
-        for path, kind in placed_files(one, file_format, CONLL):
+        for path, kind in placed_files(one, file_format, _FORMATS):
             text = file_format is None and path.suffix == ".txt"
             yield path, "brat" if text and path.with_suffix(".ann").is_file() else kind
 
@@ -162,38 +140,21 @@ def dataset_tagged_words(
     revision: str | None = None,
     unlabelled: bool = False,
 ) -> Iterator[TaggedWords]:
-    """Read sentences from a dataset of the Hub or of a local folder.
+    """Read sentences from a dataset of the Hub or of a local folder; the rest as in `read_tagged_words`.
 
-    Args:
-        path (`str` or `PathLike`): An id of the Hub, a folder with data files, or a folder written by `save_to_disk`.
-        name (`str`, *optional*): Configuration of the dataset.
-        split (`str`): Its split, also slices such as `"train[:1%]"`.
-        words_column (`str`, *optional*, defaults to `"tokens"`): As in `read_tagged_words`.
-        tags_column (`str`, *optional*, defaults to `"tags"`): As in `read_tagged_words`; numbers of `ClassLabel`
-            become its names.
-        pair_column (`str`, *optional*): As in `read_tagged_words`.
-        revision (`str`, *optional*): Branch, tag or commit on the Hub.
-        unlabelled (`bool`, *optional*, defaults to `False`): As in `read_tagged_words`.
+    `path` is an id of the Hub, a folder with data files, or one of `save_to_disk`; `split` may be a slice such as
+    `"train[:1%]"`. Numbers of a `ClassLabel` column become its names.
 
-    Returns:
-        `Iterator[TaggedWords]`: the sentences.
-
-    Raises:
-        ValueError: If the split or a column is missing, or words and tags are not as many.
-
-    Example:
-
-    >>> import tempfile
-    >>> from datasets import Dataset
-    >>> folder = tempfile.mkdtemp()
-    >>> Dataset.from_dict({"tokens": [["Anna"]], "ner_tags": [["B-PER"]]}).save_to_disk(folder)
-    >>> list(dataset_tagged_words(folder, split="train", tags_column="ner_tags"))
-    [TaggedWords(words=('Anna',), tags=('B-PER',), pair=None, id=None)]
+    Examples:
+        >>> import tempfile
+        >>> from datasets import Dataset
+        >>> Dataset.from_dict({"tokens": [["Anna"]], "tags": [["B-PER"]]}).save_to_disk(folder := tempfile.mkdtemp())
+        >>> list(dataset_tagged_words(folder, split="train"))
+        [TaggedWords(words=('Anna',), tags=('B-PER',), pair=None, id=None)]
     """
-    rows = dataset_rows(path, name, split=split, revision=revision)
-    names = getattr(getattr(rows.features.get(tags_column), "feature", None), "names", None)
-    placed = placed_dataset_rows(rows, path, split)
-    yield from tagged_words(placed, words_column, tags_column, names, pair_column, unlabelled)
+    rows, features = dataset_rows(path, name, split, revision)
+    names = getattr(getattr(features.get(tags_column), "feature", None), "names", None)
+    return tagged_words(rows, words_column, tags_column, names, pair_column, unlabelled)
 
 
 def tagged_words(
@@ -204,22 +165,7 @@ def tagged_words(
     pair_column: str | None = None,
     unlabelled: bool = False,
 ) -> Iterator[TaggedWords]:
-    """Take words and tags out of rows and check them.
-
-    Args:
-        rows (`Iterable[tuple[str, Mapping]]`): The place of each row, for messages, and the row.
-        words_column (`str`): Where the words are.
-        tags_column (`str`): Where the tags are.
-        names (`Sequence[str]`, *optional*): Names of tags that are numbers.
-        pair_column (`str`, *optional*): Where a second text is.
-        unlabelled (`bool`, *optional*, defaults to `False`): As in `read_tagged_words`.
-
-    Returns:
-        `Iterator[TaggedWords]`: the sentences.
-
-    Raises:
-        ValueError: If a column is missing or holds something else, or words and tags are not as many.
-    """
+    """Take words and tags out of rows and check them."""
     cut: list[str] = []
     lengths: Counter[int] = Counter()
 
@@ -236,10 +182,10 @@ def tagged_words(
             words = _items(row, words_column, "words_column")
             hidden = unlabelled and _without_tags(row.get(tags_column))
             tags = None if hidden else _items(row, tags_column, "tags_column", names)
-        sentence = _sentence(words, words if tags is None else tags)
+        _check_sentence(words, words if tags is None else tags)
         lengths[len(words)] += 1
         pair = None if pair_column is None else tuple(_items(row, pair_column, "pair_column"))
-        return sentence._replace(tags=None if tags is None else sentence.tags, pair=pair, id=id_of(row))
+        return TaggedWords(tuple(words), None if tags is None else tuple(tags), pair, id_of(row))
 
     yield from usable(rows, example)
     if lengths[1] > 2 and len(lengths) == 1:
@@ -274,24 +220,19 @@ def _without_tags(value: Any) -> bool:
 
 
 def _items(row: Mapping[str, Any], column: str, argument: str, names: Sequence[str] | None = None) -> list[str]:
-    value = column_of(row, column, argument)
-    items = value.split(" ") if isinstance(value, str) else value
+    items: Any = column_of(row, column, argument)
+    if isinstance(items, str):
+        items = items.split(" ")
     if names is not None and TYPES["a list of whole numbers"](items):
-        if not all(0 <= item < len(names) for item in items):
-            raise ValueError(f"column {column!r} has {items}, and its tags are 0 to {len(names) - 1}.")
-        items = [names[item] for item in items]
+        items = [class_name(item, names, column, "tags") for item in items]
     advice = f"Words separated by one blank are one too. Set `{argument}` to such a column."
     return list(typed(items, "a list of strings", f"column {column!r}", advice))
 
 
-def _sentence(words: Sequence[str], tags: Sequence[str]) -> TaggedWords:
+def _check_sentence(words: Sequence[str], tags: Sequence[str]) -> None:
     if len(words) != len(tags):
         raise ValueError(
             f"must have a tag for each word, got {len(words)} words and {len(tags)} tags. Mend the row or take it out."
         )
     if not words or "" in words or "" in tags:
         raise ValueError(f"has {'an empty word or tag' if words else 'no word'}. Mend it or take it out.")
-    return TaggedWords(tuple(words), tuple(tags))
-
-
-__all__ = ["TaggedWords", "dataset_tagged_words", "read_tagged_words", "tagged_words"]

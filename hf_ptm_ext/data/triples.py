@@ -1,11 +1,12 @@
-"""Knowledge graphs as arrays: triple files, and corrupted triples that are not true.
+"""Knowledge graphs as arrays: triple files, corrupted triples that are not true, and triples beside rows of text.
 
 A triple file has one `head<TAB>relation<TAB>tail` a line, as Wikidata5M, WN18RR, FB15k-237 and CoDEx come.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,8 +23,8 @@ class Triples:
 
     Args:
         rows: `(num_triples, 3)` int64: head, relation, tail.
-        entities: name of each entity, in the order of their numbers.
-        relations: name of each relation.
+        entities: Name of each entity, in the order of their numbers.
+        relations: Name of each relation.
     """
 
     rows: np.ndarray
@@ -40,16 +41,13 @@ def read_triples(*paths: str | Path, encoding: str = "utf-8") -> list[Triples]:
     Args:
         paths: `head<TAB>relation<TAB>tail` files, also `.gz`. A byte-order mark, Windows line ends, blank lines and
             blanks around a field do no harm.
-        encoding: of the files.
+        encoding: Of the files.
 
     Returns:
         One `Triples` per file; all with the entities and relations of all files, sorted by name, so that the numbers
         do not depend on the order of lines.
 
-    Raises:
-        ValueError: a line has not exactly three fields, a field is empty, or a file has no triple; with line numbers.
-
-    Example:
+    Examples:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = Path(folder, "train.tsv")
@@ -98,14 +96,11 @@ class NegativeSampler:
     A corrupted triple that is among the known ones is drawn again, so true statements are never taught as false.
 
     Args:
-        known: all triples that are known to be true (training and validation data), `(num_known, 3)`.
-        num_entities: size of the graph; replacements are drawn uniformly from all entities.
-        num_relations: number of relations.
+        known: All triples that are known to be true (training and validation data), `(num_known, 3)`.
+        num_entities: Size of the graph; replacements are drawn uniformly from all entities.
+        num_relations: Number of relations.
 
-    Raises:
-        ValueError: the numbers do not fit the triples, or the graph is too large for 64-bit keys.
-
-    Example:
+    Examples:
         >>> known = np.array([[0, 0, 1], [0, 0, 2]])
         >>> sampler = NegativeSampler(known, num_entities=4, num_relations=1)
         >>> tails = sampler.draw(np.repeat(known, 50, axis=0), "tail", np.random.default_rng(0))
@@ -133,14 +128,7 @@ class NegativeSampler:
         return (triples[:, 0] * self.num_relations + triples[:, 1]) * self.num_entities + triples[:, 2]
 
     def is_known(self, triples: np.ndarray) -> np.ndarray:
-        """Look triples up.
-
-        Args:
-            triples: `(num_triples, 3)`.
-
-        Returns:
-            Boolean `(num_triples,)`.
-        """
+        """Look triples up."""
         if not len(self._keys):
             return np.zeros(len(triples), dtype=bool)
         keys = self._key(triples)
@@ -148,19 +136,7 @@ class NegativeSampler:
         return found == keys
 
     def draw(self, triples: np.ndarray, side: "str | np.ndarray", rng: np.random.Generator) -> np.ndarray:
-        """Draw one replacement for each triple.
-
-        Args:
-            triples: `(num_triples, 3)`; repeat a triple for several replacements.
-            side: `"head"`, `"tail"`, or boolean `(num_triples,)`, true where the head is replaced.
-            rng: source of randomness.
-
-        Returns:
-            Entities, int64 `(num_triples,)`.
-
-        Raises:
-            ValueError: every replacement of a triple is true.
-        """
+        """Draw a replacement for the `"head"` or `"tail"` of each triple, or, by booleans, its head where true."""
         triples = np.asarray(triples, dtype=np.int64)
         heads = np.full(len(triples), side == "head") if isinstance(side, str) else np.asarray(side, dtype=bool)
         column = np.where(heads, 0, 2)
@@ -184,4 +160,33 @@ class NegativeSampler:
         return corrupted[np.arange(len(triples)), column]
 
 
-__all__ = ["NegativeSampler", "Triples", "read_triples"]
+class ZippedRows:
+    """Row n is row n of the first set and row n of the second, each modulo its length (fairseq's round robin).
+
+    Args:
+        rows: Rows with named columns, such as a `datasets.Dataset` of tokenised text.
+        others: Entries that go under one name, such as triples `(num_triples, 3)`.
+        name: That name.
+
+    Examples:
+        >>> text = [{"input_ids": [1]}, {"input_ids": [2]}, {"input_ids": [3]}]
+        >>> rows = ZippedRows(text, [[0, 0, 1], [1, 0, 2]], "triple")
+        >>> len(rows), rows[2]
+        (3, {'input_ids': [3], 'triple': [0, 0, 1]})
+    """
+
+    def __init__(self, rows: Sequence[Any], others: Sequence[Any], name: str):
+        for field, values in (("rows", rows), ("others", others)):
+            if not len(values):
+                raise ValueError(f"`{field}` must have at least one row, got none.")
+        self.rows, self.others, self.name = rows, others, name
+
+    def __len__(self) -> int:
+        return max(len(self.rows), len(self.others))
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"There is no row {number} among {len(self)}.")
+        number %= len(self)
+        other = self.others[number % len(self.others)]
+        return {**self.rows[number % len(self.rows)], self.name: other.tolist() if hasattr(other, "tolist") else other}

@@ -6,10 +6,9 @@ from .dual_training import DualTrainModel
 from .layouts import Layout
 from .presets import PRESET_NAMES, PRESETS, preset_objectives
 from .registry import OBJECTIVES, build_terms
-from .students import StudentReport, make_student
+from .students import StudentReport, make_student, rectify_classifier_input
 from .teachers import Teachers
 from .theseus import TheseusArguments, TheseusModel, TheseusTrainer, make_successor
-from .tinybert import rectify_classifier_input
 from .trainer import DistillationTrainer
 from .wrapper import DistillationModel
 

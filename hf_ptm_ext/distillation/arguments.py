@@ -8,7 +8,7 @@ import torch
 from transformers import TrainingArguments
 
 from .presets import PRESET_NAMES, PROGRESSIVE
-from .registry import unknown_name
+from .registry import check_known
 from .teachers import AVERAGES
 
 
@@ -67,12 +67,14 @@ class DistillationArguments(TrainingArguments):
                 f"`preset` or `objectives` must be given, one of them; got {self.preset!r} and {self.objectives!r}. "
                 f"Presets: {', '.join(PRESET_NAMES)}."
             )
-        if self.preset is not None and self.preset not in PRESET_NAMES:
-            raise unknown_name("preset", self.preset, PRESET_NAMES)
+        if self.preset is not None:
+            check_known("preset", self.preset, PRESET_NAMES)
         if self.preset_options and self.preset is None:
-            raise ValueError("`preset_options` are options of a `preset`; those of `objectives` stand in them.")
-        if self.teacher_average not in AVERAGES:
-            raise unknown_name("teacher_average", self.teacher_average, AVERAGES)
+            raise ValueError(
+                f"`preset_options` are options of a `preset`, got {self.preset_options!r} without one; those of "
+                "`objectives` stand in them."
+            )
+        check_known("teacher_average", self.teacher_average, AVERAGES)
         if self.teacher_dtype is not None and not isinstance(getattr(torch, self.teacher_dtype, None), torch.dtype):
             raise ValueError(
                 f"`teacher_dtype` must be a dtype of torch, such as bfloat16, got {self.teacher_dtype!r}."
@@ -96,6 +98,3 @@ def _parsed(name: str, value: Any) -> Any:
         return json.loads(value)
     except json.JSONDecodeError as error:
         raise ValueError(f"`{name}` must be a mapping or JSON, got {value!r}: {error}") from error
-
-
-__all__ = ["DistillationArguments"]

@@ -1,179 +1,157 @@
-"""Terms on attention: TinyBERT's scores, MobileBERT's and MiniLM's distributions, MiniLM's relations."""
+"""Terms on attention: TinyBERT's scores, MobileBERT's and MiniLM's distributions, MiniLM v2's relations."""
 
-from collections.abc import Callable
-from typing import Any
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from math import gcd
+from typing import Any, ClassVar
 
 import torch
 
 from ..objectives import (
+    minilm_v2_loss,
     mobilebert_attention_loss_from_projections,
-    relation_loss,
     tinybert_attention_loss_from_projections,
 )
-from .layer_maps import Layers, attention_map
+from ..objectives.relations import LETTERS, REDUCTIONS, relation_weights
+from .layer_maps import Layers
 from .layouts import ModelShape
-from .terms import LayerTerm, Pass, require_equal
+from .terms import LayerTerm, Pass
 
-REDUCTIONS = ("sequence_mean", "token_mean")
-_OTHER_HEADS = "Build the student with the teacher's number of heads, or use preset minilm-v2 (objective 'relations')."
+logger = logging.getLogger(__name__)
+
+# Layer (from 1) that teaches, by model type, for teachers of 24 layers: an upper-middle one is best (section 4.3).
+LARGE_TEACHER_LAYERS = {"roberta": 19, "xlm-roberta": 19}
+LARGE_TEACHER_LAYER = 21
 
 
 class _ScoreTerm(LayerTerm):
     """A distance of QK^T/sqrt(d), head by head."""
 
-    def __init__(self, student: ModelShape, teacher: ModelShape, layers: Layers, **kwargs: Any):
-        pairs = attention_map(layers, student.layers, teacher.layers)
-        super().__init__(pairs, ("query", "key"), **kwargs)
-        require_equal("heads", student, teacher, self.name, _OTHER_HEADS)
+    term = "attention"
+    kinds = ("query", "key")
+    same = "num_attention_heads"
+    loss: ClassVar[Callable[..., torch.Tensor]]
+
+    def __init__(self, student: ModelShape, teacher: ModelShape, **kwargs: Any):
+        super().__init__(student, teacher, **kwargs)
         self.heads = student.heads
 
-    def distances(self, batch: Pass, loss: Callable[..., torch.Tensor]) -> torch.Tensor:
-        """Sum over pairs of layers.
-
-        Args:
-            batch: what the models gave.
-            loss: of queries and keys of student and teacher, heads and mask.
-        """
-        losses = []
-        for pair in self.active_pairs(batch):
-            of_student, of_teacher = self.tensors(batch, pair)
-            losses.append(loss(*of_student, *of_teacher, self.heads, mask=batch.attention_mask))
-        return torch.stack(losses).sum()
+    def distance(
+        self, batch: Pass, pair: tuple[int, int], student: list[torch.Tensor], teacher: list[torch.Tensor]
+    ) -> torch.Tensor:
+        return type(self).loss(*student, *teacher, self.heads, mask=batch.attention_mask)
 
 
 class AttentionScoreTerm(_ScoreTerm):
-    """TinyBERT's attention loss: sum over pairs of the mean squared distance of scores before the softmax.
+    """TinyBERT's attention loss: sum over pairs of the mean squared distance of scores before the softmax."""
 
-    Args:
-        student: the student.
-        teacher: the teacher, with as many heads.
-        layers: see `attention_map`.
-        kwargs: `name` and `weight`.
-    """
-
-    term = "attention"
-
-    def __init__(self, student: ModelShape, teacher: ModelShape, *, layers: Layers = "uniform", **kwargs: Any):
-        super().__init__(student, teacher, layers, **kwargs)
-
-    def forward(self, batch: Pass) -> torch.Tensor:
-        return self.distances(batch, tinybert_attention_loss_from_projections)
+    loss = tinybert_attention_loss_from_projections
 
 
 class AttentionCrossEntropyTerm(_ScoreTerm):
-    """MobileBERT's attention transfer: cross entropy of attention distributions, mean over pairs.
+    """MobileBERT's attention transfer: cross entropy of attention distributions, mean over pairs."""
 
-    Args:
-        student: the student.
-        teacher: the teacher, with as many heads.
-        layers: see `attention_map`.
-        kwargs: `name` and `weight`.
-    """
-
-    term = "attention"
-
-    def __init__(self, student: ModelShape, teacher: ModelShape, *, layers: Layers = "same", **kwargs: Any):
-        super().__init__(student, teacher, layers, **kwargs)
-
-    def forward(self, batch: Pass) -> torch.Tensor:
-        return self.distances(batch, mobilebert_attention_loss_from_projections) / len(self.pairs)
+    default_layers = "same"
+    mean_over_pairs = True
+    loss = mobilebert_attention_loss_from_projections
 
 
 class _MiniLMTerm(LayerTerm):
-    """A Kullback-Leibler divergence over valid rows, per sequence or per token."""
+    """KL(teacher || student) of softmax(XY^T/sqrt(d)) over valid rows, per sequence or per token."""
 
-    def __init__(self, pairs: Any, kinds: tuple[str, ...], reduction: str, **kwargs: Any):
-        super().__init__(pairs, kinds, **kwargs)
+    default_layers = "final"
+    relations: Mapping[str, float]
+    relation_heads: int
+
+    def __init__(self, student: ModelShape, teacher: ModelShape, *, reduction: str = "sequence_mean", **kwargs: Any):
+        super().__init__(student, teacher, **kwargs)
         if reduction not in REDUCTIONS:
             raise ValueError(f"`reduction` must be one of {', '.join(REDUCTIONS)}, got {reduction!r}.")
         self.reduction = reduction
+        if self.same is not None:
+            self.relation_heads = student.heads
 
     def unit(self, batch: Pass) -> str:
         return "tokens" if self.reduction == "token_mean" else "rows"
 
+    def distance(
+        self, batch: Pass, pair: tuple[int, int], student: list[torch.Tensor], teacher: list[torch.Tensor]
+    ) -> torch.Tensor:
+        of_student, of_teacher = (dict(zip(self.kinds, each, strict=True)) for each in (student, teacher))
+        return minilm_v2_loss(
+            of_student,
+            of_teacher,
+            self.relation_heads,
+            relations=self.relations,
+            mask=batch.attention_mask,
+            reduction=self.reduction,
+        )
+
 
 class AttentionDivergenceTerm(_MiniLMTerm):
-    """MiniLM's attention transfer: KL(teacher || student) of the attention distributions of one layer.
-
-    Args:
-        student: the student.
-        teacher: the teacher, with as many heads.
-        layers: see `attention_map`.
-        reduction: `sequence_mean` (the paper: 1/(heads * length) of each sequence) or `token_mean`.
-        kwargs: `name` and `weight`.
-    """
+    """MiniLM's attention transfer: divergence of the attention distributions of one layer."""
 
     term = "attention"
-
-    def __init__(
-        self,
-        student: ModelShape,
-        teacher: ModelShape,
-        *,
-        layers: Layers = "final",
-        reduction: str = "sequence_mean",
-        **kwargs: Any,
-    ):
-        pairs = attention_map(layers, student.layers, teacher.layers)
-        super().__init__(pairs, ("query", "key"), reduction, **kwargs)
-        require_equal("heads", student, teacher, self.name, _OTHER_HEADS)
-        self.heads = student.heads
-
-    def forward(self, batch: Pass) -> torch.Tensor:
-        losses = []
-        for pair in self.active_pairs(batch):
-            of_student, of_teacher = self.tensors(batch, pair)
-            losses.append(
-                relation_loss(
-                    *of_student, *of_teacher, self.heads, mask=batch.attention_mask, reduction=self.reduction
-                )
-            )
-        return torch.stack(losses).sum()
+    kinds = ("query", "key")
+    same = "num_attention_heads"
+    relations = {"qk": 1.0}
 
 
 class ValueRelationTerm(_MiniLMTerm):
-    """MiniLM's value relation: KL(teacher || student) of softmax(VV^T/sqrt(d)) of one layer.
-
-    Args:
-        student: the student.
-        teacher: the teacher, with as many heads.
-        layers: see `attention_map`.
-        reduction: `sequence_mean` (the paper) or `token_mean`.
-        kwargs: `name` and `weight`.
-    """
+    """MiniLM's value relation: divergence of softmax(VV^T/sqrt(d)) of one layer."""
 
     term = "value_relation"
+    kinds = ("value",)
+    same = "num_attention_heads"
+    relations = {"vv": 1.0}
+
+
+class RelationTerm(_MiniLMTerm):
+    """MiniLM v2's self-attention relations, of each pair of queries, keys and values; heads are free."""
+
+    term = "relation"
 
     def __init__(
         self,
         student: ModelShape,
         teacher: ModelShape,
         *,
-        layers: Layers = "final",
-        reduction: str = "sequence_mean",
+        relations: Sequence[str] | Mapping[str, float] = ("qq", "kk", "vv"),
+        relation_heads: int | None = None,
         **kwargs: Any,
     ):
-        pairs = attention_map(layers, student.layers, teacher.layers)
-        super().__init__(pairs, ("value",), reduction, **kwargs)
-        require_equal("heads", student, teacher, self.name, _OTHER_HEADS)
-        self.heads = student.heads
-
-    def forward(self, batch: Pass) -> torch.Tensor:
-        losses = []
-        for pair in self.active_pairs(batch):
-            (student,), (teacher,) = self.tensors(batch, pair)
-            losses.append(
-                relation_loss(
-                    student,
-                    student,
-                    teacher,
-                    teacher,
-                    self.heads,
-                    mask=batch.attention_mask,
-                    reduction=self.reduction,
-                )
+        weights = relation_weights(relations)
+        kinds = tuple(LETTERS[letter] for letter in "qkv" if any(letter in pair for pair in weights))
+        self.__dict__["kinds"] = kinds
+        super().__init__(student, teacher, **kwargs)
+        self.relations = {pair: float(weight) for pair, weight in weights.items()}
+        widths = {
+            (student.projection_width(kind, of_student), teacher.projection_width(kind, of_teacher))
+            for of_student, of_teacher in self.pairs
+            for kind in kinds
+        }
+        fitting = min(default_relation_heads(*both) for both in widths)
+        if relation_heads is None:
+            relation_heads = fitting
+            logger.info(f"Objective {self.name!r} splits the projections into {relation_heads} relation heads.")
+        all_widths = sorted({width for both in widths for width in both})
+        if any(width % relation_heads for width in all_widths):
+            raise ValueError(
+                f"`relation_heads` must divide the widths of both models' projections, got {relation_heads} for "
+                f"{student.name} and {teacher.name} with {all_widths}. {fitting} would."
             )
-        return torch.stack(losses).sum()
+        self.relation_heads = relation_heads
+
+    def layers_between(self, student: ModelShape, teacher: ModelShape) -> Layers:
+        """The student's last layer and the teacher's last, or of 24 an upper-middle one."""
+        if teacher.layers != 24:
+            return self.default_layers
+        layer = LARGE_TEACHER_LAYERS.get(getattr(teacher.config, "model_type", ""), LARGE_TEACHER_LAYER)
+        return [[student.layers - 1, layer - 1]]
 
 
-__all__ = ["AttentionCrossEntropyTerm", "AttentionDivergenceTerm", "AttentionScoreTerm", "ValueRelationTerm"]
+def default_relation_heads(student_width: int, teacher_width: int) -> int:
+    """The paper's number of relation heads, or the next lower one that divides both widths."""
+    common = gcd(student_width, teacher_width)
+    most = 64 if teacher_width >= 1024 else 48
+    return max(number for number in range(1, most + 1) if common % number == 0)

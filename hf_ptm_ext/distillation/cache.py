@@ -1,10 +1,7 @@
 """A teacher's outputs for every training row, computed once and kept in a file, keyed by a number of the row.
 
-Order plays no part: rows are found by their number, and each is recognised by a digest of its tokens, so shuffling is
-harmless and a file that belongs to other texts is refused, as is one of another teacher or of other objectives.
-
-Only outputs with one vector a row are kept: the logits of a classifier, and the first position's states that PKD
-compares. Hidden states and relations of all tokens are larger than the time that running a teacher takes is worth.
+Each row is recognised by a digest of its tokens: a file of other texts, teachers or objectives is refused. Kept is one
+vector a row: hidden states of all tokens are larger than the time that running a teacher takes is worth.
 """
 
 import json
@@ -16,6 +13,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from ..files import file_aside
 from .teachers import TEACHER_PREFIX
 
 ROW_OUTPUTS = ("logits", "first")
@@ -27,20 +25,7 @@ _MULTIPLIER = 6364136223846793005
 
 
 def row_digests(inputs: Mapping[str, Any]) -> torch.Tensor:
-    """A number for each row's tokens and token types, the same whatever the row is padded to.
-
-    Args:
-        inputs: the batch; `teacher_` columns stand for the plain ones if there is a `teacher_input_ids`.
-
-    Returns:
-        int64, `(batch,)`.
-
-    Example:
-        >>> short = {"input_ids": torch.tensor([[5, 6]]), "attention_mask": torch.tensor([[1, 1]])}
-        >>> long = {"input_ids": torch.tensor([[0, 5, 6]]), "attention_mask": torch.tensor([[0, 1, 1]])}
-        >>> bool(row_digests(short) == row_digests(long))
-        True
-    """
+    """A number for each row's tokens and token types, the same whatever the row is padded to."""
     prefix = TEACHER_PREFIX if f"{TEACHER_PREFIX}input_ids" in inputs else ""
     ids = inputs[f"{prefix}input_ids"].cpu()
     mask = inputs.get(f"{prefix}attention_mask")
@@ -54,14 +39,7 @@ def row_digests(inputs: Mapping[str, Any]) -> torch.Tensor:
 
 
 def check_cacheable(names: Iterable[str]) -> None:
-    """Refuse outputs that are not one vector a row.
-
-    Args:
-        names: what objectives need of the teacher.
-
-    Raises:
-        ValueError: a name of another kind.
-    """
+    """Refuse outputs that are not one vector a row."""
     wrong = sorted(name for name in names if name.partition(".")[0] not in ROW_OUTPUTS)
     if wrong:
         raise ValueError(
@@ -71,17 +49,7 @@ def check_cacheable(names: Iterable[str]) -> None:
 
 
 class TeacherCache:
-    """Outputs by row number.
-
-    Args:
-        ids: row numbers, `(rows,)`.
-        digests: see `row_digests`, `(rows,)`.
-        outputs: name -> values, `(rows, ...)`.
-        path: where it lies, for messages.
-
-    Raises:
-        ValueError: a row number occurs twice.
-    """
+    """Outputs by row number."""
 
     def __init__(
         self, ids: torch.Tensor, digests: torch.Tensor, outputs: dict[str, torch.Tensor], path: str | Path = ""
@@ -96,14 +64,7 @@ class TeacherCache:
 
     @classmethod
     def collect(cls, batches: Iterable[tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]]) -> "TeacherCache":
-        """Put together what the teacher gave.
-
-        Args:
-            batches: row numbers, digests and outputs of each.
-
-        Raises:
-            ValueError: outputs that are not one vector a row, or repeated numbers.
-        """
+        """Put together what the teacher gave."""
         ids, digests, outputs = [], [], {}  # type: ignore[var-annotated]
         for numbers, row_numbers, values in batches:
             ids.append(numbers.cpu().long().reshape(-1))
@@ -119,32 +80,15 @@ class TeacherCache:
         return cls(torch.cat(ids), torch.cat(digests), joined)
 
     def save(self, path: str | Path, teacher: str) -> None:
-        """Write the file, aside first.
-
-        Args:
-            path: where to.
-            teacher: fingerprint of the teacher.
-        """
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f"{path.name}.partial")
+        """Write the file, aside first."""
         tensors = {f"{_OUTPUT}{name}": values.contiguous() for name, values in self.outputs.items()}
         metadata = {"teacher": teacher, "names": json.dumps(sorted(self.outputs))}
-        save_file({**tensors, _IDS: self.ids, _DIGESTS: self.digests}, str(partial), metadata=metadata)
-        partial.replace(path)
+        with file_aside(path) as partial:
+            save_file({**tensors, _IDS: self.ids, _DIGESTS: self.digests}, str(partial), metadata=metadata)
 
     @classmethod
     def load(cls, path: str | Path, teacher: str, names: Iterable[str]) -> "TeacherCache":
-        """Read the file.
-
-        Args:
-            path: where it lies.
-            teacher: fingerprint of the teacher that should have written it.
-            names: outputs that are needed.
-
-        Raises:
-            ValueError: it is another teacher's, or lacks an output.
-        """
+        """Read the file."""
         with safe_open(str(path), "pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -158,18 +102,7 @@ class TeacherCache:
         return cls(tensors[_IDS], tensors[_DIGESTS], outputs, path)
 
     def look_up(self, ids: torch.Tensor, digests: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The outputs of a batch.
-
-        Args:
-            ids: row numbers, `(batch,)`.
-            digests: of the rows as they are now, `(batch,)`.
-
-        Returns:
-            Name -> `(batch, ...)`, on the CPU.
-
-        Raises:
-            ValueError: a row is not there, or was another text when the file was written.
-        """
+        """The outputs of a batch."""
         wanted = ids.cpu().long().reshape(-1)
         at = torch.searchsorted(self.ids, wanted).clamp_max(len(self.ids) - 1)
         advice = "Delete the file to compute it anew."
@@ -183,6 +116,3 @@ class TeacherCache:
                 f"{advice}"
             )
         return {name: values[at] for name, values in self.outputs.items()}
-
-
-__all__ = ["TeacherCache", "check_cacheable", "row_digests"]

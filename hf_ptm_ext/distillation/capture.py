@@ -1,17 +1,14 @@
 """Hidden states, queries, keys and values of a model's forward, taken by hooks.
 
-`output_attentions=True` is never asked for: under sdpa and flash attention it gives an empty tuple without an error
-(zip over it, and a loss is silently 0), under eager attention it gives probabilities after dropout. Hooks on the
-projections work under every attention implementation, and only what an objective needs is kept.
-
-What can be taken, by name, with layers counted from 0:
+`output_attentions=True` gives an empty tuple under sdpa and flash attention, and probabilities after dropout under
+eager attention; hooks on the projections work under every implementation. By name, layers counted from 0:
 
 * `hidden.i`: hidden state i as upstream counts them, 0 for the embeddings, `(batch, seq_len, hidden)`;
 * `first.i`: its first position, `(batch, hidden)`;
 * `query.i`, `key.i`, `value.i`: what the projection of layer i gives, `(batch, seq_len, heads * head_dim)`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -20,42 +17,46 @@ from torch import nn
 
 from .layouts import ModelShape, base_model, layer_module, layout_of, plain_model, projection
 
+# Columns that hold what is to be predicted: the student's own loss reads them, a teacher never sees them.
+LABEL_COLUMNS = ("labels", "start_positions", "end_positions", "next_sentence_label", "sentence_order_label")
+_SINGLE = ("logits", "prediction_logits")
+_SPAN = ("start_logits", "end_logits")
 STATES = ("hidden", "first")
 PROJECTIONS = ("query", "key", "value")
 
 
 def needed(kind: str, layer: int) -> str:
-    """Spell the name of something that can be taken.
-
-    Args:
-        kind: hidden, first, query, key or value.
-        layer: its number.
-
-    Example:
-        >>> needed("query", 3)
-        'query.3'
-    """
+    """Spell the name of something that can be taken."""
     return f"{kind}.{layer}"
 
 
 def first_tensor(output: Any) -> torch.Tensor:
-    """The states in what a module returned: the tensor, `last_hidden_state`, or the first of several.
-
-    Args:
-        output: what a layer or a base model returned.
-    """
+    """The states in what a module returned: the tensor, `last_hidden_state`, or the first of several."""
     if torch.is_tensor(output):
         return output
     states = getattr(output, "last_hidden_state", None)
     return states if states is not None else output[0]
 
 
-def trains(module: nn.Module) -> bool:
-    """Whether a module has a parameter that is trained.
+def logits_fields(output: Any) -> dict[str, torch.Tensor]:
+    """The logits that metrics should see."""
+    if not isinstance(output, Mapping):
+        return {}
+    for names in ((_SINGLE[0],), (_SINGLE[1],), _SPAN):
+        if all(output.get(name) is not None for name in names):
+            return {name: output[name] for name in names}
+    return {}
 
-    Args:
-        module: any module.
-    """
+
+def joint_logits(fields: dict[str, torch.Tensor]) -> torch.Tensor | None:
+    """The logits as one tensor: start and end of a span as two rows, so that a mean over rows is the mean of both."""
+    if not fields:
+        return None
+    return next(iter(fields.values())) if len(fields) == 1 else torch.stack(list(fields.values()), dim=1)
+
+
+def trains(module: nn.Module) -> bool:
+    """Whether a module has a parameter that is trained."""
     return any(parameter.requires_grad for parameter in module.parameters())
 
 
@@ -72,7 +73,7 @@ class Capture:
     Raises:
         ValueError: a name of another kind, or a layer that the model does not have.
 
-    Example:
+    Examples:
         >>> from transformers import BertConfig, BertModel
         >>> config = BertConfig(
         ...     vocab_size=9, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=8
@@ -165,17 +166,7 @@ class Capture:
         self._recording = True
 
     def take(self, gradients: bool = False) -> dict[str, torch.Tensor]:
-        """End the recording and hand over what was seen.
-
-        Args:
-            gradients: whether the tensors must carry gradients, as a student's do in training.
-
-        Returns:
-            Name -> tensor, for every name that was asked for.
-
-        Raises:
-            ValueError: a hook did not fire, or a tensor carries no gradient though what made it is trained.
-        """
+        """End the recording and hand over what was seen."""
         self._recording = False
         seen = dict(self._seen)
         self._seen.clear()
@@ -201,6 +192,3 @@ class Capture:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-
-
-__all__ = ["Capture", "needed"]

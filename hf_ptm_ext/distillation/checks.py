@@ -1,26 +1,18 @@
 """What is looked at before a run: vocabularies, label names, and whether the teacher knows the task."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from .capture import joint_logits, logits_fields
 from .layouts import ModelShape
-from .outputs import joint_logits, logits_fields
 from .teachers import TEACHER_PREFIX, Teachers
 
 
 def vocabularies_differ(student: Any, teacher: Any) -> str | None:
-    """Compare two tokenizers.
-
-    Args:
-        student: the student's.
-        teacher: the teacher's.
-
-    Returns:
-        How they differ, or `None`.
-    """
+    """Compare two tokenizers."""
     own, other = student.get_vocab(), teacher.get_vocab()
     if own == other:
         return None
@@ -33,15 +25,7 @@ def vocabularies_differ(student: Any, teacher: Any) -> str | None:
 
 
 def columns_of(dataset: Any) -> list[str] | None:
-    """Names of a data set's columns, or of its first row's; `None` if they cannot be known without reading a stream.
-
-    Args:
-        dataset: any data set, or `None`.
-
-    Example:
-        >>> columns_of([{"input_ids": [1], "labels": 0}])
-        ['input_ids', 'labels']
-    """
+    """A data set's columns, or its first row's; `None` if they cannot be known without reading a stream."""
     names = getattr(dataset, "column_names", None)
     if names is not None:
         return list(names)
@@ -54,19 +38,7 @@ def columns_of(dataset: Any) -> list[str] | None:
 def check_vocabularies(
     student: ModelShape, teachers: Teachers, columns: list[str] | None, tokenizer: Any, teacher_tokenizer: Any
 ) -> None:
-    """Refuse to feed a teacher with another vocabulary's ids.
-
-    Args:
-        student: the student.
-        teachers: the teachers.
-        columns: of the training data, or `None` if they cannot be known.
-        tokenizer: the student's, or `None`.
-        teacher_tokenizer: the teachers', or `None`.
-
-    Raises:
-        ValueError: the vocabularies differ, and the data have no `teacher_input_ids`, or the predictions that are
-            compared are over the vocabulary.
-    """
+    """Refuse to feed a teacher with another vocabulary's ids."""
     if not teachers.shapes:
         return
     difference = None
@@ -96,15 +68,7 @@ def check_vocabularies(
 
 
 def check_labels(student: ModelShape, teachers: Teachers) -> None:
-    """Refuse teachers whose classes stand in another order.
-
-    Args:
-        student: the student.
-        teachers: the teachers.
-
-    Raises:
-        ValueError: the same label names have other numbers, or there are more of them.
-    """
+    """Refuse teachers whose classes stand in another order."""
     if "logits" not in teachers.names:
         return
     for shape in teachers.shapes:
@@ -123,21 +87,7 @@ def check_labels(student: ModelShape, teachers: Teachers) -> None:
 
 
 def against_chance(answers: torch.Tensor, labels: torch.Tensor, classes: int) -> tuple[float, float, float] | None:
-    """Compare predictions with always giving the most frequent label.
-
-    Args:
-        answers: class numbers that a model gives, kept instead of its logits: those of a vocabulary are large.
-        labels: class numbers of the same shape, -100 where there is none.
-        classes: how many there are.
-
-    Returns:
-        Accuracy, share of the most frequent label, and two standard errors of the latter (at least of 1/classes);
-        `None` if there is no label.
-
-    Example:
-        >>> against_chance(torch.tensor([0, 1]).repeat(8), torch.tensor([0, 1]).repeat(8), 2)
-        (1.0, 0.5, 0.25)
-    """
+    """Compare predictions with always giving the most frequent label."""
     chosen = labels.reshape(-1) != -100
     targets = labels.reshape(-1)[chosen]
     if not len(targets):
@@ -148,64 +98,53 @@ def against_chance(answers: torch.Tensor, labels: torch.Tensor, classes: int) ->
 
 
 def correlation(predictions: torch.Tensor, labels: torch.Tensor) -> float:
-    """Pearson's correlation; 0 if one side is constant.
-
-    Args:
-        predictions: numbers.
-        labels: as many.
-    """
+    """Pearson's correlation; 0 if one side is constant."""
     both = torch.stack([values.reshape(-1).cpu().double() for values in (predictions, labels)])
     value = torch.corrcoef(both)[0, 1].item()
     return 0.0 if math.isnan(value) else value
 
 
-def teacher_warning(teachers: Teachers, batches: list[Mapping[str, Any]]) -> str | None:
-    """Say if a teacher does no better on the labels than chance: one that was never fine-tuned teaches noise.
-
-    Args:
-        teachers: the teachers.
-        batches: some labelled rows.
-
-    Returns:
-        The warning, or `None`.
-    """
-    for number, shape in enumerate(teachers.shapes):
-        predicted, wanted, classes = [], [], 0
-        for batch in batches:
-            with torch.no_grad():
-                logits = joint_logits(logits_fields(teachers.models[number](**teachers.inputs_of(shape, batch))))
-            labels = batch.get("labels")
-            if logits is None or not torch.is_tensor(labels):
-                return None
-            classes = logits.shape[-1]
-            numbers = classes == 1 and labels.is_floating_point()
-            if not numbers and (labels.is_floating_point() or logits.shape[:-1] != labels.shape):
-                return None
-            predicted.append((logits.float() if numbers else logits.argmax(-1)).flatten().cpu())
-            wanted.append(labels.flatten().cpu())
-        if not predicted:
+@torch.no_grad()
+def chance_warning(which: str, outputs: Iterable[tuple[Any, Mapping[str, Any]]], advice: str) -> str | None:
+    """Say if a model's outputs for batches are no better than chance; `None` also where labels say nothing."""
+    predicted, wanted, classes = [], [], 0
+    for output, batch in outputs:
+        logits, labels = joint_logits(logits_fields(output)), batch.get("labels")
+        if logits is None or not torch.is_tensor(labels):
             return None
-        which = "The teacher" if len(teachers.shapes) == 1 else f"Teacher {number}"
-        advice = (
-            "Was it fine-tuned on this task, with these label numbers? A student of it learns noise. "
-            "(`teacher_check_rows=0` switches this check off.)"
+        classes = logits.shape[-1]
+        numbers = classes == 1 and labels.is_floating_point()
+        if not numbers and (labels.is_floating_point() or logits.shape[:-1] != labels.shape):
+            return None
+        predicted.append((logits.float() if numbers else logits.argmax(-1)).flatten().cpu())
+        wanted.append(labels.flatten().cpu())
+    if not predicted:
+        return None
+    answers, labels = torch.cat(predicted), torch.cat(wanted)
+    if labels.is_floating_point():
+        r = correlation(answers, labels)
+        return (
+            None if r >= 0.2 else f"{which} is near chance: its outputs correlate with the labels by {r:.2f}. {advice}"
         )
-        if wanted[0].is_floating_point():
-            r = correlation(torch.cat(predicted), torch.cat(wanted))
-            if r < 0.2:
-                return (
-                    f"{which} ({shape.name}) is near chance: its outputs correlate with the labels by "
-                    f"{r:.2f}. {advice}"
-                )
-            continue
-        found = against_chance(torch.cat(predicted), torch.cat(wanted), classes)
-        if found is not None and found[0] <= min(found[1] + found[2], 1.0) and found[0] < 0.999:
-            count = int((torch.cat(wanted) != -100).sum())
-            return (
-                f"{which} ({shape.name}) is near chance: its accuracy on {count} labels is "
-                f"{found[0]:.3f}, the most frequent label has {found[1]:.3f} of them. {advice}"
-            )
+    found = against_chance(answers, labels, classes)
+    if found is None or found[0] > min(found[1] + found[2], 1.0) or found[0] >= 0.999:
+        return None
+    return (
+        f"{which} is near chance: its accuracy on {int((labels != -100).sum())} labels is {found[0]:.3f}, the most "
+        f"frequent one has {found[1]:.3f} of them. {advice}"
+    )
+
+
+def teacher_warning(teachers: Teachers, batches: Sequence[Mapping[str, Any]]) -> str | None:
+    """Say if a teacher does no better on the labels than chance: one that was never fine-tuned teaches noise."""
+    advice = (
+        "Was it fine-tuned on this task, with these label numbers? A student of it learns noise. "
+        "(`teacher_check_rows=0` switches this check off.)"
+    )
+    for number, (model, shape) in enumerate(zip(teachers.models, teachers.shapes, strict=True)):
+        which = "The teacher" if len(teachers.shapes) == 1 else f"Teacher {number}"
+        outputs = ((model(**teachers.inputs_of(shape, batch)), batch) for batch in batches)
+        warning = chance_warning(f"{which} ({shape.name})", outputs, advice)
+        if warning is not None:
+            return warning
     return None
-
-
-__all__ = ["against_chance", "check_labels", "check_vocabularies", "teacher_warning", "vocabularies_differ"]

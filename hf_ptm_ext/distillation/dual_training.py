@@ -2,14 +2,8 @@
 
     loss = projection_loss + eps * (teacher_label_loss + label_loss)
 
-* The teacher reads words in its own pieces or in the student's (`DataCollatorForMixedVocabulary`); the embeddings of
-  the latter are the student's table brought to the teacher's width by V. It predicts masked pieces over the vocabulary
-  that cut them, the student's through the same projected table.
-* The student reads and predicts its own pieces only.
-* The projection loss ties all matched weights of the layers, see `hf_ptm_ext.objectives.shared_projection_loss`.
-
-Unlike everywhere else in distillation the teacher is trained too; it is dropped afterwards. No code of the authors'
-was found: this follows the paper, which excludes embeddings from the projection loss.
+The teacher, which is trained too, reads words in its own pieces or in the student's, whose embeddings are brought to
+its width by V, and predicts each over its own vocabulary. This follows the paper; no code of the authors' was found.
 """
 
 from collections.abc import Mapping
@@ -22,8 +16,8 @@ from transformers.utils import ModelOutput
 
 from ..objectives import shared_projection_loss
 from ..trainers.auxiliary import AuxiliaryObjective
+from .capture import logits_fields
 from .layouts import ModelShape
-from .outputs import logits_fields
 from .teachers import TEACHER_PREFIX, Teachers
 from .terms import Term
 
@@ -48,7 +42,7 @@ class DualTrainModel(AuxiliaryObjective):
     Raises:
         ValueError: a model has no vocabulary projection, or their weights do not match.
 
-    Example:
+    Examples:
         >>> from transformers import BertConfig, BertForMaskedLM
         >>> sizes = dict(num_hidden_layers=1, num_attention_heads=2)
         >>> student = BertForMaskedLM(BertConfig(vocab_size=7, hidden_size=4, intermediate_size=8, **sizes))
@@ -68,8 +62,8 @@ class DualTrainModel(AuxiliaryObjective):
 
     def __init__(
         self,
-        model: nn.Module,
-        teacher: nn.Module,
+        model: Any,
+        teacher: Any,
         *,
         direction: str = "up",
         projection_weight: float = 1.0,
@@ -133,18 +127,8 @@ class DualTrainModel(AuxiliaryObjective):
 
     # ---- what the Trainer asks of the wrapper ----
 
-    @property
-    def is_activation_checkpointing(self) -> bool:
-        """Whether the student's activations are checkpointed."""
-        return bool(getattr(self.model, "is_activation_checkpointing", False))
-
     def activation_checkpointing_enable(self, activation_checkpointing_kwargs: Any = None, **kwargs: Any) -> None:
-        """Checkpoint the activations of both models.
-
-        Args:
-            activation_checkpointing_kwargs: as `PreTrainedModel.activation_checkpointing_enable`.
-            kwargs: as `PreTrainedModel.activation_checkpointing_enable`.
-        """
+        """Checkpoint the activations of both models."""
         for each in (self.model, self.teacher):
             each.activation_checkpointing_enable(activation_checkpointing_kwargs, **kwargs)
 
@@ -163,11 +147,7 @@ class DualTrainModel(AuxiliaryObjective):
 
     @staticmethod
     def count_targets(batch: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-        """Count what the terms are means over.
-
-        Args:
-            batch: the inputs.
-        """
+        """Count what the terms are means over."""
         ids = batch["input_ids"]
         rows = torch.tensor(ids.shape[0], device=ids.device)
         counts = {"rows": rows}
@@ -177,11 +157,7 @@ class DualTrainModel(AuxiliaryObjective):
         return counts
 
     def auxiliary_state_dict(self) -> dict[str, torch.Tensor]:
-        """Projections and the teacher's weights, tied ones once.
-
-        Returns:
-            Name -> tensor.
-        """
+        """Projections and the teacher's weights, tied ones once."""
         kept: dict[str, torch.Tensor] = {}
         seen: set[int] = set()
         for name, value in super().auxiliary_state_dict().items():
@@ -193,19 +169,7 @@ class DualTrainModel(AuxiliaryObjective):
     # ---- the loss ----
 
     def forward(self, term_scales: dict[str, torch.Tensor] | None = None, **inputs: Any) -> ModelOutput:
-        """Run both models.
-
-        Args:
-            term_scales: see `DistillationModel`.
-            inputs: the student's columns; `teacher_input_ids`, `teacher_attention_mask`, `teacher_labels` and
-                `teacher_vocabulary_ids` (1: an id of the student's vocabulary), each `(batch, teacher_seq_len)`.
-
-        Returns:
-            `loss`, `logits` of the student, and the terms; in evaluation the student's loss and logits.
-
-        Raises:
-            ValueError: in training, labels or the teacher's columns are missing.
-        """
+        """Run both models."""
         output = self.model(**{name: value for name, value in inputs.items() if name in self._inputs})
         logits = logits_fields(output)
         if not self.training:
@@ -253,6 +217,3 @@ class DualTrainModel(AuxiliaryObjective):
             for scores, chosen in ((logits, ~of_student), (in_student, of_student))
         ]
         return (parts[0] + parts[1]) / (labels != -100).sum().clamp_min(1)
-
-
-__all__ = ["DualTrainModel"]

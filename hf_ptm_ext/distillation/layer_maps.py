@@ -11,15 +11,7 @@ Layers = str | Sequence[Sequence[int]]
 
 
 def ratio(student: int, teacher: int) -> int:
-    """How many teacher layers there are to each of the student's.
-
-    Args:
-        student: number of layers M.
-        teacher: number of layers L.
-
-    Raises:
-        ValueError: M does not divide L.
-    """
+    """How many teacher layers there are to each of the student's."""
     if teacher % student:
         divisors = [str(number) for number in range(1, teacher + 1) if teacher % number == 0]
         raise ValueError(
@@ -31,26 +23,7 @@ def ratio(student: int, teacher: int) -> int:
 
 
 def hidden_map(layers: Layers, student: int, teacher: int) -> LayerMap:
-    """Pairs of hidden states.
-
-    Args:
-        layers: a name, or pairs (negative numbers count from the last). `uniform`: every state m with m*L/M, the
-            embeddings with the embeddings (TinyBERT). `skip`: the same without the embeddings and the last layer
-            (PKD-skip). `last`: states 1..M-1 with those below the teacher's last (PKD-last). `final`: the last with
-            the last. `same`: each layer's output with that of the same layer (MobileBERT).
-        student: number of layers M.
-        teacher: number of layers L.
-
-    Returns:
-        Pairs (student, teacher).
-
-    Raises:
-        ValueError: an unknown name, numbers of layers that do not fit it, or a pair outside the models.
-
-    Example:
-        >>> hidden_map("uniform", 2, 4), hidden_map("skip", 6, 12), hidden_map("last", 3, 12)
-        ([(0, 0), (1, 2), (2, 4)], [(1, 2), (2, 4), (3, 6), (4, 8), (5, 10)], [(1, 10), (2, 11)])
-    """
+    """Pairs of hidden states."""
     if layers == "uniform":
         step = ratio(student, teacher)
         return [(state, state * step) for state in range(student + 1)]
@@ -58,7 +31,11 @@ def hidden_map(layers: Layers, student: int, teacher: int) -> LayerMap:
         step = ratio(student, teacher)
         return _not_empty([(state, state * step) for state in range(1, student)], layers, student)
     if layers == "last":
-        _at_most(student, teacher, layers)
+        if student > teacher:
+            raise ValueError(
+                f"`layers` = {layers!r} needs a student with no more layers than the teacher, got {student} and "
+                f"{teacher}."
+            )
         return _not_empty([(state, teacher - student + state) for state in range(1, student)], layers, student)
     if layers == "final":
         return [(student, teacher)]
@@ -69,24 +46,7 @@ def hidden_map(layers: Layers, student: int, teacher: int) -> LayerMap:
 
 
 def attention_map(layers: Layers, student: int, teacher: int) -> LayerMap:
-    """Pairs of layers.
-
-    Args:
-        layers: a name, or pairs (negative numbers count from the last). `uniform`: layer m with m*L/M + L/M - 1
-            (TinyBERT). `final`: the last with the last (MiniLM). `same`: each with the same (MobileBERT).
-        student: number of layers M.
-        teacher: number of layers L.
-
-    Returns:
-        Pairs (student, teacher).
-
-    Raises:
-        ValueError: as `hidden_map`.
-
-    Example:
-        >>> attention_map("uniform", 2, 4), attention_map("final", 6, 12), attention_map([[-1, 20]], 6, 24)
-        ([(0, 1), (1, 3)], [(5, 11)], [(5, 20)])
-    """
+    """Pairs of layers."""
     if layers == "uniform":
         step = ratio(student, teacher)
         return [(layer, layer * step + step - 1) for layer in range(student)]
@@ -105,13 +65,6 @@ def _not_empty(pairs: LayerMap, layers: Layers, student: int) -> LayerMap:
             "the pairs: `layers` = [[student, teacher], ...]."
         )
     return pairs
-
-
-def _at_most(student: int, teacher: int, layers: Layers) -> None:
-    if student > teacher:
-        raise ValueError(
-            f"`layers` = {layers!r} needs a student with no more layers than the teacher, got {student} and {teacher}."
-        )
 
 
 def _equal(student: int, teacher: int) -> None:
@@ -140,6 +93,3 @@ def _pairs(layers: Layers, students: int, teachers: int, names: tuple[str, ...])
             )
         pairs.append((of_student % students, of_teacher % teachers))
     return pairs
-
-
-__all__ = ["LayerMap", "Layers", "attention_map", "hidden_map"]

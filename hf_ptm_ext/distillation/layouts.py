@@ -50,44 +50,19 @@ LAYOUTS: dict[str, Layout] = {
 }
 
 
-def plain_model(model: nn.Module) -> nn.Module:
-    """The model inside a PEFT wrapper, or the model itself.
-
-    Args:
-        model: any model.
-    """
+def plain_model(model: Any) -> Any:
+    """The model inside a PEFT wrapper, or the model itself."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
-def base_model(model: nn.Module) -> nn.Module:
-    """The encoder below a model's head.
-
-    Args:
-        model: any model, in a PEFT wrapper or not.
-    """
+def base_model(model: nn.Module) -> Any:
+    """The encoder below a model's head."""
     plain = plain_model(model)
     return getattr(plain, getattr(plain, "base_model_prefix", "") or "", plain)
 
 
 def layout_of(model: nn.Module) -> Layout:
-    """Look up where a model keeps its layers and projections.
-
-    Args:
-        model: a model of a known `model_type`, or of a class with the attribute `_distill_qkv`: a tuple of the path of
-            the list of layers from the base model, and the paths of query, key and value from a layer.
-
-    Returns:
-        Its layout.
-
-    Raises:
-        ValueError: the model is of another kind and its class does not say.
-
-    Example:
-        >>> from transformers import DistilBertConfig, DistilBertModel
-        >>> tiny = DistilBertConfig(vocab_size=9, dim=8, n_layers=1, n_heads=2, hidden_dim=8)
-        >>> layout_of(DistilBertModel(tiny)).query
-        'attention.q_lin'
-    """
+    """Look up where a model keeps its layers and projections."""
     for candidate in (plain_model(model), base_model(model)):
         custom = getattr(type(candidate), CUSTOM_LAYOUT, None)
         if custom is not None:
@@ -116,26 +91,14 @@ def layout_of(model: nn.Module) -> Layout:
 
 @dataclass(frozen=True)
 class ModelShape:
-    """The sizes of a model that objectives must agree on.
-
-    Args:
-        name: class of the model, for messages.
-        model: the model.
-    """
+    """The sizes of a model that objectives must agree on; `name` is its class, for messages."""
 
     name: str
-    model: nn.Module
+    model: Any
 
     @classmethod
     def of(cls, model: nn.Module) -> "ModelShape":
-        """Describe a model.
-
-        Args:
-            model: a `PreTrainedModel`, in a PEFT wrapper or not.
-
-        Raises:
-            TypeError: it has no configuration.
-        """
+        """Describe a model."""
         plain = plain_model(model)
         if not hasattr(plain, "config") or not isinstance(plain, nn.Module):
             raise TypeError(f"`student` and `teacher` must be models of transformers, got {type(model).__name__}.")
@@ -168,12 +131,7 @@ class ModelShape:
         return self._size("num_attention_heads")
 
     def projection_width(self, kind: str, layer: int) -> int:
-        """Width of what a projection gives.
-
-        Args:
-            kind: query, key or value.
-            layer: number of the layer.
-        """
+        """Width of what a projection gives."""
         return int(projection(self.model, kind, layer).weight.shape[0])
 
     @property
@@ -191,26 +149,12 @@ class ModelShape:
 
 
 def layer_module(model: nn.Module, layer: int) -> nn.Module:
-    """The module of one layer.
-
-    Args:
-        model: the model.
-        layer: its number; where one module stands for all, that one.
-    """
+    """The module of one layer."""
     layout = layout_of(model)
     layers = base_model(model).get_submodule(layout.layers)
     return layers[0 if layout.shared else layer]
 
 
-def projection(model: nn.Module, kind: str, layer: int) -> nn.Module:
-    """The query, key or value projection of one layer.
-
-    Args:
-        model: the model.
-        kind: query, key or value.
-        layer: number of the layer.
-    """
+def projection(model: nn.Module, kind: str, layer: int) -> Any:
+    """The query, key or value projection of one layer."""
     return layer_module(model, layer).get_submodule(getattr(layout_of(model), kind))
-
-
-__all__ = ["LAYOUTS", "Layout", "ModelShape", "base_model", "layer_module", "layout_of", "plain_model", "projection"]

@@ -15,15 +15,7 @@ KINDS_FOR_REGRESSION = ("logit_mse",)
 
 
 class LabelTerm(Term):
-    """The student's own loss on the labels: cross entropy, masked language modelling, regression, spans.
-
-    A mean over labelled positions or rows, exact under gradient accumulation and over processes.
-
-    Args:
-        student: the student.
-        teacher: unused.
-        kwargs: `name` and `weight`.
-    """
+    """The student's own loss on the labels, whatever its head: a mean over labelled positions or rows."""
 
     term = "label"
     needs_labels: ClassVar[bool] = True
@@ -40,23 +32,7 @@ class LabelTerm(Term):
 
 
 class SoftLabelTerm(Term):
-    """The teacher's predictions as targets.
-
-    A mean over rows; with predictions for every token, over tokens that are not padding, or over labelled ones.
-
-    Args:
-        student: the student.
-        teacher: the teacher, or `None` if its outputs come from a cache.
-        kind: which formula, see `hf_ptm_ext.objectives.soft_label_loss`: hinton_kl (DistilBERT, default),
-            tinybert_soft_ce, pkd_kl, textbrewer_ce, mtdnn_kl, logit_mse, mobilebert_mlm_kd.
-        temperature: divides both sides' logits.
-        positions: with predictions for every token, which of them count: `tokens` (all that are not padding) or
-            `labels` (DistilBERT's restrict_ce_to_mask).
-        t_squared: whether the term is multiplied by the temperature's square (default: as the reference).
-        reduction: batchmean or mean (default: as the reference).
-        ratio: mobilebert_mlm_kd: share of the label in the target.
-        kwargs: `name` and `weight`.
-    """
+    """The teacher's predictions as targets: a mean over rows, or over tokens or labels where each has one."""
 
     term = "soft_label"
 
@@ -88,7 +64,7 @@ class SoftLabelTerm(Term):
         self.kind = kind
         self.temperature = float(temperature)
         self.positions = "labels" if kind == MLM_KD else positions
-        self.options = {"t_squared": t_squared, "reduction": reduction, "ratio": ratio}
+        self.options: dict[str, Any] = {"t_squared": t_squared, "reduction": reduction, "ratio": ratio}
         self.student_needs = self.teacher_needs = ("logits",)
 
     def unit(self, batch: Pass) -> str:
@@ -124,6 +100,3 @@ class SoftLabelTerm(Term):
         if batch.attention_mask is None:
             return torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
         return batch.attention_mask.bool()
-
-
-__all__ = ["LabelTerm", "SoftLabelTerm"]

@@ -17,23 +17,16 @@
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .layer_maps import Layers
 from .layouts import ModelShape
-from .registry import unknown_name
+from .registry import check_known
 
 Objectives = list[dict[str, Any]]
 # Soft labels of a regression: the squared distance of the outputs as they are, which no temperature divides.
 DISTANCE: dict[str, Any] = {"kind": "logit_mse"}
-
-
-def _mixed(alpha: float, objectives: Objectives) -> Objectives:
-    """Refuse a share outside 0..1, and leave out what has weight 0."""
-    if not 0 <= alpha <= 1:
-        raise ValueError(f"`alpha` must be between 0 and 1, got {alpha}.")
-    return [each for each in objectives if each["weight"]]
 
 
 def distilbert(
@@ -45,34 +38,17 @@ def distilbert(
     cosine_weight: float = 1.0,
     positions: str = "tokens",
 ) -> Objectives:
-    """DistilBERT's loss; defaults are those of the published recipe.
-
-    Args:
-        student: the student, of the teacher's width.
-        temperature: of the soft labels.
-        soft_label_weight: reference: alpha_ce.
-        label_weight: reference: alpha_mlm.
-        cosine_weight: reference: alpha_cos.
-        positions: tokens (all that are not padding) or labels (reference: restrict_ce_to_mask).
-    """
+    """DistilBERT's loss; defaults are those of the published recipe."""
     soft = {"kind": "hinton_kl", "temperature": temperature, "positions": positions, "weight": soft_label_weight}
-    objectives = [
+    return [
         {"objective": "soft_labels", **soft},
         {"objective": "labels", "weight": label_weight},
         {"objective": "cosine", "weight": cosine_weight},
     ]
-    return [each for each in objectives if each["weight"]]
 
 
 def tinybert_layers(student: ModelShape, *, layers: Layers = "uniform", projection: str = "auto") -> Objectives:
-    """TinyBERT's attention and hidden-state losses, weight 1 each, the embeddings among the states.
-
-    Args:
-        student: the student, with the teacher's number of heads.
-        layers: `uniform`; for other maps compose the objectives.
-        projection: see `HiddenTerm`; the released code's is `shared`, also on a copied student, whose states it
-            disturbs.
-    """
+    """TinyBERT's attention and hidden-state losses, weight 1 each, the embeddings among the states."""
     return [
         {"objective": "attention_scores", "layers": layers},
         {"objective": "hidden", "layers": layers, "projection": projection},
@@ -80,12 +56,7 @@ def tinybert_layers(student: ModelShape, *, layers: Layers = "uniform", projecti
 
 
 def tinybert_prediction(student: ModelShape, *, temperature: float = 1.0) -> Objectives:
-    """TinyBERT's prediction loss: soft cross entropy, or for a regression the labels without the teacher.
-
-    Args:
-        student: the student.
-        temperature: divides the logits; the loss is not multiplied by its square.
-    """
+    """TinyBERT's prediction loss: soft cross entropy, or for a regression the labels without the teacher."""
     if student.is_regression:
         return [{"objective": "labels"}]
     return [{"objective": "soft_labels", "kind": "tinybert_soft_ce", "temperature": temperature}]
@@ -100,23 +71,13 @@ def pkd(
     layers: Layers = "skip",
     normalize: bool = True,
 ) -> Objectives:
-    """Patient knowledge distillation.
-
-    Args:
-        student: the student, of the teacher's width.
-        alpha: share of the soft labels (searched: 0.2, 0.5, 0.7).
-        beta: weight of the patience term (searched: 10, 100, 500, 1000).
-        temperature: of the soft labels (searched: 5, 10, 20); a regression has none.
-        layers: skip or last, see `hidden_map`.
-        normalize: whether the states are brought to unit length.
-    """
+    """Patient knowledge distillation."""
     soft = DISTANCE if student.is_regression else {"kind": "pkd_kl", "temperature": temperature}
-    objectives: Objectives = [
+    return [
         {"objective": "labels", "weight": 1 - alpha},
         {"objective": "soft_labels", **soft, "weight": alpha},
         {"objective": "patience", "layers": layers, "normalize": normalize, "weight": beta},
     ]
-    return _mixed(alpha, objectives)
 
 
 def mobilebert(
@@ -127,32 +88,17 @@ def mobilebert(
     mean_weight: float = 5000.0,
     variance_weight: float = 5.0,
 ) -> Objectives:
-    """MobileBERT's knowledge transfer, layer by layer (see `hf_ptm_ext.distillation.progressive`).
-
-    Args:
-        student: the student, with the teacher's number of layers, width and heads.
-        feature_map_weight: reference: hidden_distill_factor.
-        attention_weight: reference: attention_distill_factor.
-        mean_weight: reference: beta_distill_factor; 0 leaves the term out.
-        variance_weight: reference: gamma_distill_factor; 0 leaves the term out.
-    """
-    objectives = [
+    """MobileBERT's knowledge transfer, layer by layer (see `hf_ptm_ext.distillation.progressive`)."""
+    return [
         {"objective": "feature_map", "weight": feature_map_weight},
         {"objective": "attention_cross_entropy", "weight": attention_weight},
         {"objective": "hidden_mean", "weight": mean_weight},
         {"objective": "hidden_variance", "weight": variance_weight},
     ]
-    return [each for each in objectives if each["weight"]]
 
 
 def minilm(student: ModelShape, *, layers: Layers = "final", reduction: str = "sequence_mean") -> Objectives:
-    """MiniLM: attention and value relation of the last layer.
-
-    Args:
-        student: the student, with the teacher's number of heads.
-        layers: see `attention_map`.
-        reduction: sequence_mean (the paper) or token_mean.
-    """
+    """MiniLM: attention and value relation of the last layer."""
     return [
         {"objective": "attention_divergence", "layers": layers, "reduction": reduction},
         {"objective": "value_relation", "layers": layers, "reduction": reduction},
@@ -167,68 +113,39 @@ def minilm_v2(
     relations: Any = ("qq", "kk", "vv"),
     reduction: str = "sequence_mean",
 ) -> Objectives:
-    """MiniLM v2: self-attention relations of one layer.
-
-    Args:
-        student: the student.
-        relation_heads: see `RelationTerm`.
-        layers: see `RelationTerm`.
-        relations: see `RelationTerm`.
-        reduction: sequence_mean (the paper) or token_mean.
-    """
+    """MiniLM v2: self-attention relations of one layer."""
     options = {"relation_heads": relation_heads, "layers": layers, "relations": relations, "reduction": reduction}
     return [{"objective": "relations", **options}]
 
 
 def bilstm(student: ModelShape, *, alpha: float = 1.0) -> Objectives:
-    """Distilled BiLSTM: squared distance of logits.
-
-    Args:
-        student: the student.
-        alpha: share of the distance, the rest being the labels' (the paper's best: all of it).
-    """
-    objectives = [
+    """Distilled BiLSTM: squared distance of logits."""
+    return [
         {"objective": "labels", "weight": 1 - alpha},
         {"objective": "soft_labels", "kind": "logit_mse", "weight": alpha},
     ]
-    return _mixed(alpha, objectives)
 
 
 def ensemble(student: ModelShape, *, soft_label_weight: float = 1.0, label_weight: float = 1.0) -> Objectives:
-    """MT-DNN's distillation from an ensemble; for a regression the distance of outputs.
-
-    Args:
-        student: the student.
-        soft_label_weight: weight of the mean teacher's predictions.
-        label_weight: weight of the labels.
-    """
+    """MT-DNN's distillation from an ensemble; for a regression the distance of outputs."""
     kind = "logit_mse" if student.is_regression else "mtdnn_kl"
-    objectives = [
+    return [
         {"objective": "labels", "weight": label_weight},
         {"objective": "soft_labels", "kind": kind, "weight": soft_label_weight},
     ]
-    return [each for each in objectives if each["weight"]]
 
 
 def soft_labels(
     student: ModelShape, *, alpha: float = 0.5, temperature: float = 2.0, kind: str | None = None
 ) -> Objectives:
-    """Hinton's distillation.
-
-    Args:
-        student: the student.
-        alpha: share of the soft labels, the rest being the labels'.
-        temperature: of the soft labels.
-        kind: formula (default: hinton_kl, for a regression logit_mse).
-    """
+    """Hinton's distillation."""
     soft: dict[str, Any] = {"kind": "hinton_kl" if kind is None else kind, "temperature": temperature}
     if kind is None and student.is_regression:
         soft = DISTANCE
-    objectives = [
+    return [
         {"objective": "labels", "weight": 1 - alpha},
         {"objective": "soft_labels", **soft, "weight": alpha},
     ]
-    return _mixed(alpha, objectives)
 
 
 PRESETS: dict[str, Callable[..., Objectives]] = {
@@ -251,6 +168,14 @@ PRESET_NAMES = (*PRESETS, DUALTRAIN)
 PROGRESSIVE = ("mobilebert",)
 
 
+def weighted_objectives(preset: str, student: Any, options: Mapping[str, Any]) -> Objectives:
+    """The objectives of a preset for a model of this shape, those of weight 0 aside."""
+    alpha = options.get("alpha", 0.0)
+    if not 0 <= alpha <= 1:
+        raise ValueError(f"`alpha` must be between 0 and 1, got {alpha}.")
+    return [each for each in PRESETS[preset](student, **options) if each.get("weight", 1.0)]
+
+
 def preset_objectives(preset: str, student: Any, **options: Any) -> Objectives:
     """The objectives of a preset.
 
@@ -260,12 +185,12 @@ def preset_objectives(preset: str, student: Any, **options: Any) -> Objectives:
         options: its options, such as `temperature`.
 
     Returns:
-        A list as `build_terms` takes it.
+        A list as `build_terms` takes it, without objectives of weight 0.
 
     Raises:
         ValueError: an unknown preset or option.
 
-    Example:
+    Examples:
         >>> from transformers import BertConfig, BertModel
         >>> config = BertConfig(
         ...     vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
@@ -274,14 +199,9 @@ def preset_objectives(preset: str, student: Any, **options: Any) -> Objectives:
         {'objective': 'attention_scores', 'layers': 'uniform'}
     """
     if preset == DUALTRAIN:
-        raise ValueError("Preset dualtrain is no list of objectives: build a `DualTrainModel`, or use the Trainer.")
-    if preset not in PRESETS:
-        raise unknown_name("preset", preset, PRESET_NAMES)
+        raise ValueError(f"Preset {preset} is no list of objectives: build a `DualTrainModel`, or use the Trainer.")
+    check_known("preset", preset, PRESET_NAMES)
     known = [name for name in inspect.signature(PRESETS[preset]).parameters if name != "student"]
     for option in options:
-        if option not in known:
-            raise unknown_name(f"option of preset {preset}", option, known)
-    return PRESETS[preset](ModelShape.of(student), **options)
-
-
-__all__ = ["DUALTRAIN", "PRESETS", "PRESET_NAMES", "PROGRESSIVE", "preset_objectives"]
+        check_known(f"option of preset {preset}", option, known)
+    return weighted_objectives(preset, ModelShape.of(student), options)

@@ -23,23 +23,7 @@ AFTER = 0.3
 
 
 def phase_of(step: int, total_steps: int, layers: int) -> int:
-    """The layer that is trained at a step.
-
-    Args:
-        step: number of updates made so far.
-        total_steps: updates of the whole transfer.
-        layers: number of layers.
-
-    Returns:
-        Its number, from 0.
-
-    Raises:
-        ValueError: fewer steps than layers.
-
-    Example:
-        >>> [phase_of(step, 7, 3) for step in range(7)]
-        [0, 0, 1, 1, 2, 2, 2]
-    """
+    """The layer that is trained at a step."""
     return min(step // _phase_steps(total_steps, layers), layers - 1)
 
 
@@ -53,17 +37,7 @@ def _phase_steps(total_steps: int, layers: int) -> int:
 
 
 def background(step: int, total_steps: int, layers: int) -> float:
-    """The course of the learning rate inside a phase: a short warm-up, then nearly constant.
-
-    Args:
-        step: number of updates made so far.
-        total_steps: updates of the whole transfer.
-        layers: number of layers.
-
-    Example:
-        >>> [round(background(step, 40, 2), 3) for step in (0, 1, 2, 19, 20)]
-        [0.0, 0.5, 0.995, 0.922, 0.0]
-    """
+    """The course of the learning rate inside a phase: a short warm-up, then nearly constant."""
     steps = _phase_steps(total_steps, layers)
     start = phase_of(step, total_steps, layers) * steps
     share = min((step - start) / steps, 1.0)
@@ -71,30 +45,12 @@ def background(step: int, total_steps: int, layers: int) -> float:
 
 
 def is_open(layer: int | None, step: int, total_steps: int, layers: int) -> bool:
-    """Whether a layer's parameters are trained at a step.
-
-    Args:
-        layer: its number; `None` for embeddings and heads.
-        step: number of updates made so far.
-        total_steps: updates of the whole transfer.
-        layers: number of layers.
-    """
+    """Whether a layer's parameters are trained at a step."""
     return layer is not None and layer <= phase_of(step, total_steps, layers)
 
 
 def learning_rate_factor(layer: int | None, step: int, total_steps: int, layers: int) -> float:
-    """What a layer's learning rate is multiplied by.
-
-    Args:
-        layer: its number; `None` for embeddings and heads.
-        step: number of updates made so far.
-        total_steps: updates of the whole transfer.
-        layers: number of layers.
-
-    Example:
-        >>> [round(learning_rate_factor(layer, 25, 40, 2), 3) for layer in (None, 0, 1)]
-        [0.0, 0.296, 2.96]
-    """
+    """What a layer's learning rate is multiplied by."""
     if layer is None or not is_open(layer, step, total_steps, layers):
         return 0.0
     factor = DURING if layer == phase_of(step, total_steps, layers) else AFTER
@@ -102,27 +58,10 @@ def learning_rate_factor(layer: int | None, step: int, total_steps: int, layers:
 
 
 def learning_rate_factors(layer: int | None, total_steps: int, layers: int) -> Callable[[int], float]:
-    """`learning_rate_factor` as a function of the step alone, for `LambdaLR`.
-
-    Args:
-        layer: its number; `None` for embeddings and heads.
-        total_steps: updates of the whole transfer.
-        layers: number of layers.
-    """
+    """`learning_rate_factor` as a function of the step alone, for `LambdaLR`."""
     return lambda step: learning_rate_factor(layer, step, total_steps, layers)
 
 
 def layer_of_parameters(model: nn.Module, layers: int) -> dict[int, int]:
-    """To which layer a parameter belongs.
-
-    Args:
-        model: the student.
-        layers: number of its layers.
-
-    Returns:
-        `id` of the parameter -> number of the layer, for those inside the layers.
-    """
+    """To which layer a parameter belongs."""
     return {id(p): layer for layer in range(layers) for p in layer_module(model, layer).parameters()}
-
-
-__all__ = ["background", "is_open", "layer_of_parameters", "learning_rate_factor", "phase_of"]

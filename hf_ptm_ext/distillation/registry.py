@@ -1,6 +1,5 @@
 """Objectives by name, and how a list of them becomes terms between two models."""
 
-import difflib
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -8,15 +7,16 @@ from typing import Any
 from torch import nn
 from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
+from ..hints import did_you_mean
 from .attention_terms import (
     AttentionCrossEntropyTerm,
     AttentionDivergenceTerm,
     AttentionScoreTerm,
+    RelationTerm,
     ValueRelationTerm,
 )
 from .layouts import ModelShape
 from .logit_terms import LabelTerm, SoftLabelTerm
-from .relation_terms import RelationTerm
 from .state_terms import (
     CosineTerm,
     FeatureMapTerm,
@@ -47,54 +47,28 @@ OBJECTIVES: dict[str, type[Term]] = {
 WITHOUT_TEACHER = ("labels", "soft_labels")
 
 
-def unknown_name(argument: str, name: str, known: Iterable[str]) -> ValueError:
-    """The error for a name that is none of the known ones.
-
-    Args:
-        argument: what was given.
-        name: the value.
-        known: what there is.
-    """
+def check_known(argument: str, name: str | None, known: Iterable[str]) -> None:
+    """Refuse a name that is none of the known ones, and say which is like it."""
     names = sorted(known)
-    similar = difflib.get_close_matches(str(name), names, n=1)
-    hint = f" Did you mean {similar[0]!r}?" if similar else ""
-    return ValueError(f"`{argument}` must be one of {', '.join(names)}, got {name!r}.{hint}")
+    if name not in names:
+        raise ValueError(f"`{argument}` must be one of {', '.join(names)}, got {name!r}.{did_you_mean(name, names)}")
 
 
 def objective_options(objective: type[Term]) -> list[str]:
-    """Names of the options that an objective takes.
-
-    Args:
-        objective: its class.
-    """
+    """Names of the options that an objective takes."""
     names: dict[str, None] = {}
     for cls in objective.__mro__:
         if cls is nn.Module:
             break
-        for name, parameter in inspect.signature(cls.__init__).parameters.items():
+        for name, parameter in inspect.signature(cls.__init__).parameters.items():  # type: ignore[misc]
             if parameter.kind is not parameter.VAR_KEYWORD:
                 names[name] = None
-    internal = {"self", "student", "teacher", "pairs", "kinds", "state_offset"}
+    internal = {"self", "student", "teacher"}
     return sorted(set(names) - internal)
 
 
 def as_list(objectives: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Bring both spellings of a composition into one.
-
-    Args:
-        objectives: a list of mappings with `objective` and options, or a mapping from objectives to options (or to
-            weights alone).
-
-    Returns:
-        The list.
-
-    Raises:
-        ValueError: neither of both.
-
-    Example:
-        >>> as_list({"labels": 2, "soft_labels": {"kind": "hinton_kl"}})
-        [{'objective': 'labels', 'weight': 2}, {'objective': 'soft_labels', 'kind': 'hinton_kl'}]
-    """
+    """Bring both spellings of a composition into one."""
     if isinstance(objectives, Mapping):
         return [
             {"objective": name, **(options if isinstance(options, Mapping) else {"weight": options})}
@@ -133,13 +107,11 @@ def build_terms(
     for entry in as_list(objectives):
         options = dict(entry)
         name = options.pop("objective")
-        if name not in OBJECTIVES:
-            raise unknown_name("objective", name, OBJECTIVES)
+        check_known("objective", name, OBJECTIVES)
         objective = OBJECTIVES[name]
         known = objective_options(objective)
         for option in options:
-            if option not in known:
-                raise unknown_name(f"option of objective {name}", option, known)
+            check_known(f"option of objective {name}", option, known)
         if teacher is None and name not in WITHOUT_TEACHER:
             raise ValueError(f"Objective {name!r} compares with a `teacher`, got None.")
         terms.append(objective(shape, teacher, **options))  # type: ignore[arg-type]
@@ -160,6 +132,3 @@ def _check_heads(term: Term, student: ModelShape, teachers: Teachers) -> None:
                 f"`{side}` must have a head for objective {term.name!r}, {shape.name} gives hidden states only. Load "
                 "it as the class of your task, such as AutoModelForSequenceClassification or AutoModelForMaskedLM."
             )
-
-
-__all__ = ["OBJECTIVES", "as_list", "build_terms", "objective_options", "unknown_name"]

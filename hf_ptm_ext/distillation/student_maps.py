@@ -1,13 +1,13 @@
 """Which teacher layers a student starts from, and what they are called in classes of another family.
 
-Names here are taken apart into the encoder's and the heads': `base/encoder.layer.0.output.dense.weight`,
-`head/cls.predictions.bias`, so that the prefix of the encoder inside a head's class plays no part.
+Names are `base/...` inside the encoder and `head/...` outside, so that its prefix in a head's class plays no part.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 Init = str | Sequence[int]
+Renames = Sequence[tuple[str, str]]
 
 NAMED = ("every-other", "first", "last", "none")
 
@@ -31,30 +31,11 @@ DISTILBERT_FROM_BERT = (
 )
 # The same of MobileBERT and its teacher: embeddings and pre-training heads; layers of the two differ inside.
 MOBILEBERT_FROM_IB_BERT = ((r"base/embeddings\.", "base/embeddings."), (r"head/cls\.", "head/cls."))
-
-Translate = Callable[[str], str | None]
+OTHER_FAMILIES: dict[str, Renames] = {"distilbert": DISTILBERT_FROM_BERT, "mobilebert": MOBILEBERT_FROM_IB_BERT}
 
 
 def chosen_layers(init: Init, student: int | None, teacher: int) -> list[int] | None:
-    """Which teacher layer each of the student's starts from.
-
-    Args:
-        init: `every-other`: spread evenly from the first layer to the last, which for 6 of 12 are DistilBERT's 0, 2,
-            4, 7, 9, 11; `first` (PKD, Theseus); `last`; `none`: nothing is copied; or the layers themselves, counted
-            from 0, negative numbers from the last.
-        student: number of layers of the student; `None`: as many as `init` lists, or as the teacher has.
-        teacher: number of layers of the teacher.
-
-    Returns:
-        One teacher layer for each layer of the student; `None` for `none`.
-
-    Raises:
-        ValueError: an unknown name, more layers than the teacher has, a list of another length or a layer outside.
-
-    Example:
-        >>> chosen_layers("every-other", 6, 12), chosen_layers("last", 2, 4), chosen_layers([0, -1], None, 12)
-        ([0, 2, 4, 7, 9, 11], [2, 3], [0, 11])
-    """
+    """Which teacher layer each of the student's starts from."""
     if student is not None and student < 1:
         raise ValueError(f"`layers` must be at least 1, got {student}.")
     if not isinstance(init, str):
@@ -94,72 +75,16 @@ def _listed(layers: list[int], student: int | None, teacher: int) -> list[int]:
                 f"got {layer!r}."
             )
     if not layers:
-        raise ValueError("`init` must name at least one layer of the teacher, got an empty list.")
+        raise ValueError(f"`init` must name at least one layer of the teacher, got {layers!r}.")
     return [layer % teacher for layer in layers]
 
 
-def same_family(stack: str, chosen: Sequence[int]) -> Translate:
-    """Names of a student of the teacher's family: only the numbers of layers differ.
-
-    Args:
-        stack: path of the list of layers, from the base model.
-        chosen: what `chosen_layers` gave.
-
-    Returns:
-        Student's name -> teacher's.
-
-    Example:
-        >>> same_family("encoder.layer", [0, 3])("base/encoder.layer.1.output.dense.weight")
-        'base/encoder.layer.3.output.dense.weight'
-    """
-    return lambda name: renumbered(name, stack, chosen)
-
-
-def other_family(renames: Sequence[tuple[str, str]], stack: str, chosen: Sequence[int]) -> Translate:
-    """Names of a student of another family than the teacher's.
-
-    Args:
-        renames: (pattern of a student's name, what of it stands in the teacher's).
-        stack: path of the list of layers, from the teacher's base model.
-        chosen: what `chosen_layers` gave.
-
-    Returns:
-        Student's name -> teacher's, `None` where the teacher has nothing for it.
-
-    Example:
-        >>> translate = other_family(DISTILBERT_FROM_BERT, "encoder.layer", [0, 3])
-        >>> translate("base/transformer.layer.1.ffn.lin1.bias"), translate("head/pre_classifier.bias")
-        ('base/encoder.layer.3.intermediate.dense.bias', None)
-    """
-
-    def translate(name: str) -> str | None:
-        for pattern, replacement in renames:
-            renamed, found = re.subn(f"^{pattern}", replacement, name)
-            if found:
-                return renumbered(renamed, stack, chosen)
-        return None
-
-    return translate
-
-
-def renumbered(name: str, stack: str, chosen: Sequence[int]) -> str:
-    """A name with the number of its layer replaced.
-
-    Args:
-        name: as the student has it.
-        stack: path of the list of layers, from the base model.
-        chosen: student's layer -> teacher's.
-    """
+def teacher_name(name: str, renames: Renames | None, stack: str, chosen: Sequence[int] | None) -> str | None:
+    """The teacher's name of a student's weight; `chosen` is None where all layers are one."""
+    if renames is not None:
+        found = (re.subn(f"^{pattern}", replacement, name) for pattern, replacement in renames)
+        name = next((renamed for renamed, changed in found if changed), "")
     match = re.match(rf"(base/{re.escape(stack)}\.)(\d+)(\..*)", name)
-    return name if match is None else f"{match[1]}{chosen[int(match[2])]}{match[3]}"
-
-
-__all__ = [
-    "DISTILBERT_FROM_BERT",
-    "MOBILEBERT_FROM_IB_BERT",
-    "NAMED",
-    "Init",
-    "chosen_layers",
-    "other_family",
-    "same_family",
-]
+    if match is None or chosen is None:
+        return name or None
+    return f"{match[1]}{chosen[int(match[2])]}{match[3]}"

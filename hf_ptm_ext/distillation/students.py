@@ -17,18 +17,17 @@ from typing import Any
 
 import torch
 import transformers
+from torch import nn
+from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from .layouts import LAYOUTS, base_model
 from .student_maps import (
-    DISTILBERT_FROM_BERT,
-    MOBILEBERT_FROM_IB_BERT,
+    OTHER_FAMILIES,
     Init,
-    Translate,
     chosen_layers,
-    other_family,
-    same_family,
+    teacher_name,
 )
 
 logger = logging.get_logger(__name__)
@@ -63,11 +62,7 @@ class StudentReport:
     fresh: tuple[str, ...] = field(default=(), repr=False)
 
     def summary(self) -> str:
-        """One line for a log.
-
-        Returns:
-            Layers, and how many weights were copied and how many are new, the first of them by name.
-        """
+        """One line for a log."""
         layers = f"layers from the teacher's {', '.join(map(str, self.layers))}; " if self.layers else ""
         named = ", ".join(self.fresh[:3]) + (", ..." if len(self.fresh) > 3 else "")
         fresh = f"{len(self.fresh)} initialised at random" + (f" ({named})" if self.fresh else "")
@@ -113,7 +108,7 @@ def make_student(
         ValueError: layers that the teacher does not have, heads that do not divide the width, a class of another
             family, an unknown name, or a teacher inside a PEFT wrapper.
 
-    Example:
+    Examples:
         >>> from transformers import BertConfig, BertForMaskedLM
         >>> config = BertConfig(
         ...     vocab_size=9, hidden_size=8, num_hidden_layers=4, num_attention_heads=2, intermediate_size=8
@@ -142,7 +137,7 @@ def make_student(
     report = StudentReport(fresh=tuple(name for name, _ in student.named_parameters()))
     if chosen is not None:
         report = _copy(teacher, student, chosen)
-    student.student_report = report
+    student.student_report = report  # type: ignore[assignment]
     logger.info(f"{student_class.__name__} from {type(teacher).__name__}: {report.summary()}.")
     return student.train()
 
@@ -150,7 +145,7 @@ def make_student(
 def _check_teacher(teacher: Any) -> None:
     if hasattr(teacher, "get_base_model"):
         raise ValueError(
-            "`teacher` must be the model itself, got one in a PEFT wrapper: merge it first, "
+            f"`teacher` must be the model itself, got a {type(teacher).__name__} of PEFT: merge it first, "
             "`teacher.merge_and_unload()`, or take `teacher.get_base_model()` if its adapter is not wanted."
         )
     if not isinstance(teacher, PreTrainedModel):
@@ -164,7 +159,7 @@ def _check_teacher(teacher: Any) -> None:
         )
 
 
-def _family(model_class: type[PreTrainedModel]) -> str:
+def _family(model_class: Any) -> str:
     return model_class.config_class.model_type
 
 
@@ -269,7 +264,7 @@ def _shared_fields(config: Any) -> dict[str, Any]:
     return copy.deepcopy(fields)
 
 
-def _distilbert_config(config: Any, student_class: type[PreTrainedModel], sizes: dict[str, int]) -> Any:
+def _distilbert_config(config: Any, student_class: Any, sizes: dict[str, int]) -> Any:
     if config.layer_norm_eps != 1e-12:
         logger.warning(
             f"DistilBERT's LayerNorms have an epsilon of 1e-12, this teacher's `layer_norm_eps` is "
@@ -287,7 +282,7 @@ def _distilbert_config(config: Any, student_class: type[PreTrainedModel], sizes:
     )
 
 
-def _mobilebert_config(config: Any, student_class: type[PreTrainedModel], sizes: dict[str, int]) -> Any:
+def _mobilebert_config(config: Any, student_class: Any, sizes: dict[str, int]) -> Any:
     """MobileBERT's own inside of a layer (four thin feed-forward networks, NoNorm), its teacher's outside."""
     for name in ("hidden_size", "num_attention_heads"):
         if sizes.get(name, getattr(config, name)) != getattr(config, name):
@@ -321,24 +316,21 @@ def _names(model: PreTrainedModel, state: Mapping[str, torch.Tensor]) -> dict[st
     return {f"base/{name.removeprefix(prefix)}" if name.startswith(prefix) else f"head/{name}": name for name in state}
 
 
-def _translation(teacher: PreTrainedModel, student: PreTrainedModel, chosen: list[int]) -> Translate:
-    of_teacher, of_student = teacher.config.model_type, student.config.model_type
-    stack = STACKS[of_teacher] if of_teacher in STACKS else LAYOUTS[of_teacher].layers
-    if of_teacher == of_student:
-        shared = of_teacher in LAYOUTS and LAYOUTS[of_teacher].shared
-        return (lambda name: name) if shared else same_family(stack, chosen)
-    renames = {"distilbert": DISTILBERT_FROM_BERT, "mobilebert": MOBILEBERT_FROM_IB_BERT}[of_student]
-    return other_family(renames, stack, chosen)
-
-
 def _copy(teacher: PreTrainedModel, student: PreTrainedModel, chosen: list[int]) -> StudentReport:
     """Copy, module by module, what has the same shape."""
     theirs, ours = teacher.state_dict(), student.state_dict()
-    teacher_names, translate = _names(teacher, theirs), _translation(teacher, student, chosen)
+    teacher_names = _names(teacher, theirs)
+    of_teacher, of_student = teacher.config.model_type, student.config.model_type
+    layout = LAYOUTS.get(of_teacher)
+    stack = STACKS[of_teacher] if layout is None or of_teacher in STACKS else layout.layers
+    layers = None if layout is not None and layout.shared else chosen
+    renames = None if of_teacher == of_student else OTHER_FAMILIES[of_student]
     same_heads = teacher.config.num_attention_heads == student.config.num_attention_heads
     modules: dict[str, list[tuple[str, str | None]]] = {}
     for name, key in _names(student, ours).items():
-        modules.setdefault(key.rpartition(".")[0], []).append((key, teacher_names.get(translate(name) or "")))
+        modules.setdefault(key.rpartition(".")[0], []).append(
+            (key, teacher_names.get(teacher_name(name, renames, stack, layers) or ""))
+        )
     copied: dict[str, torch.Tensor] = {}
     for pairs in modules.values():
         sources = {key: theirs[source] for key, source in pairs if source is not None}
@@ -357,4 +349,26 @@ def _copy(teacher: PreTrainedModel, student: PreTrainedModel, chosen: list[int])
     return StudentReport(tuple(chosen), tuple(name for name in parameters if name not in fresh), fresh)
 
 
-__all__ = ["SIZES", "StudentReport", "make_student"]
+def rectify_classifier_input(model: nn.Module) -> RemovableHandle:
+    """Let a BERT classifier read relu(pooled output), as TinyBERT's released `forward` does.
+
+    Only classifiers that the released code has trained need it; students trained here read the pooled output as BERT
+    does, and their checkpoints mean the same everywhere.
+
+    Args:
+        model: a BERT model for sequence classification.
+
+    Returns:
+        A handle: `remove()` takes it back. Nothing of it is saved with the model.
+
+    Raises:
+        ValueError: the model has no `classifier`.
+    """
+    classifier = getattr(model, "classifier", None)
+    if not isinstance(classifier, nn.Module):
+        raise ValueError(f"`model` must have a `classifier`, {type(model).__name__} has none.")
+
+    def rectified(_: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (torch.relu(arguments[0]), *arguments[1:])
+
+    return classifier.register_forward_pre_hook(rectified)

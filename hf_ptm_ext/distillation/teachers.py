@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from .capture import Capture
+from .capture import LABEL_COLUMNS, Capture, joint_logits, logits_fields
 from .layouts import ModelShape
-from .outputs import LABEL_COLUMNS, joint_logits, logits_fields
 
 # Columns of teachers with another tokenizer: `teacher_input_ids`, `teacher_attention_mask`, ...
 TEACHER_PREFIX = "teacher_"
@@ -18,14 +17,7 @@ AVERAGES = ("probabilities", "logits")
 
 
 def weights_digest(model: nn.Module) -> str:
-    """A fingerprint of a model's weights.
-
-    Args:
-        model: any model.
-
-    Returns:
-        A hexadecimal digest of names, shapes and values.
-    """
+    """A fingerprint of a model's weights."""
     digest = hashlib.blake2b(digest_size=16)
     for name, value in sorted(model.state_dict().items()):
         digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
@@ -62,17 +54,7 @@ class Teachers:
 
     @classmethod
     def of(cls, teacher: Any, student: nn.Module, **options: Any) -> "Teachers":
-        """Take what the user gave: a model, several, or none.
-
-        Args:
-            teacher: a model, a sequence of models, or `None`.
-            student: the student, which must share nothing with them.
-            options: as the class.
-
-        Raises:
-            TypeError: a teacher is no model.
-            ValueError: a teacher is the student, or shares weights with it.
-        """
+        """Take what the user gave: a model, several, or none."""
         models = [] if teacher is None else [teacher] if isinstance(teacher, nn.Module) else list(teacher)
         own = {id(parameter) for parameter in student.parameters()}
         for model in models:
@@ -80,20 +62,14 @@ class Teachers:
                 raise TypeError(f"`teacher` must be a model or a list of models, got {type(model).__name__}.")
             if model is student or any(id(parameter) in own for parameter in model.parameters()):
                 raise ValueError(
-                    "`teacher` must be another model than the student and share no weights with it: it is frozen and "
-                    "in evaluation mode. For self-distillation pass copy.deepcopy(model)."
+                    f"`teacher` must be another model than the student and share no weights with it, got the same "
+                    f"{type(model).__name__}: it is frozen and in evaluation mode. For self-distillation pass "
+                    "copy.deepcopy(model)."
                 )
         return cls(models, **options)
 
     def ask(self, names: Iterable[str]) -> None:
-        """Say what is wanted of them: they take hooks for it.
-
-        Args:
-            names: as `Capture` takes them, and `logits`.
-
-        Raises:
-            ValueError: several teachers, and more than logits is wanted.
-        """
+        """Say what is wanted of them: they take hooks for it."""
         self.names = set(names)
         inside = self.names - {"logits"}
         if inside and len(self.models) > 1:
@@ -111,16 +87,7 @@ class Teachers:
         return sorted({*names, *(f"{TEACHER_PREFIX}{name}" for name in names)})
 
     def inputs_of(self, shape: ModelShape, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The columns for one teacher.
-
-        Args:
-            shape: the teacher.
-            inputs: the batch.
-
-        Returns:
-            Its arguments: the columns that begin with `teacher_` if there is a `teacher_input_ids`, the student's own
-            otherwise; no labels.
-        """
+        """The columns for one teacher."""
         names = [name for name in shape.inputs if name not in LABEL_COLUMNS]
         if f"{TEACHER_PREFIX}input_ids" in inputs:
             return {n: inputs[f"{TEACHER_PREFIX}{n}"] for n in names if f"{TEACHER_PREFIX}{n}" in inputs}
@@ -128,20 +95,11 @@ class Teachers:
 
     @torch.no_grad()
     def __call__(self, inputs: Mapping[str, Any], names: Iterable[str] | None = None) -> dict[str, torch.Tensor]:
-        """Run them.
-
-        Args:
-            inputs: the batch.
-            names: what is wanted, if it is less than was asked for.
-
-        Returns:
-            Name -> tensor.
-
-        Raises:
-            ValueError: there is no teacher, or it has no logits though they are wanted.
-        """
+        """Run them."""
         if not self.models:
-            raise ValueError("`teacher` is None and no outputs of one were given: nothing to learn from.")
+            raise ValueError(
+                f"`teacher` must be given, or outputs of one, got {self.models!r}: nothing to learn from."
+            )
         wanted = self.names if names is None else set(names)
         logits, seen = [], {}
         for model, shape, capture in zip(self.models, self.shapes, self._captures, strict=True):
@@ -174,16 +132,12 @@ class Teachers:
             return stacked.mean(0)
         if stacked.shape[-1] == 1:
             raise ValueError(
-                "`teacher_average` = 'probabilities' has no meaning for one output (regression). Set it to 'logits'."
+                f"`teacher_average` = {self.average!r} has no meaning for one output (regression). Set it to 'logits'."
             )
         return torch.logsumexp(stacked.log_softmax(-1), 0) - math.log(len(logits))
 
     def to(self, device: torch.device) -> None:
-        """Move them.
-
-        Args:
-            device: where to.
-        """
+        """Move them."""
         for model in self.models:
             model.to(device)
 
@@ -198,4 +152,27 @@ class Teachers:
         self._captures = []
 
 
-__all__ = ["AVERAGES", "TEACHER_PREFIX", "Teachers", "weights_digest"]
+class TeacherColumns:
+    """A collator that pads columns beginning with `teacher_` with the teacher's tokenizer, the others as before."""
+
+    def __init__(self, collator: Any, tokenizer: Any):
+        self.collator = collator
+        self.teacher_tokenizer = tokenizer
+
+    def __getattr__(self, name: str) -> Any:
+        # The draw counter, the tokenizer and the like are the inner collator's. Dunder names are left to `copy`.
+        if name.startswith("__") or name == "collator":
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}.")
+        return getattr(self.collator, name)
+
+    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Collate."""
+        own = [{n: v for n, v in row.items() if not n.startswith(TEACHER_PREFIX)} for row in rows]
+        teachers = [
+            {n.removeprefix(TEACHER_PREFIX): v for n, v in row.items() if n.startswith(TEACHER_PREFIX)} for row in rows
+        ]
+        batch = dict(self.collator(own))
+        if any(teachers):
+            padded = self.teacher_tokenizer.pad(teachers, return_tensors="pt")
+            batch.update({f"{TEACHER_PREFIX}{name}": value for name, value in padded.items()})
+        return batch

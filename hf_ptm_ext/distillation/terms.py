@@ -8,11 +8,14 @@ import torch
 from torch import nn
 
 from .capture import needed
-from .layer_maps import LayerMap
+from .layer_maps import LayerMap, Layers, attention_map, hidden_map
 from .layouts import ModelShape
 
-# What a term is a mean over: rows of the batch, tokens that are not padding, or labelled positions.
-UNITS = ("rows", "tokens", "labels")
+ADVICE = {
+    "hidden_size": "Build the student with the teacher's width, or use objective 'hidden', which projects.",
+    "num_attention_heads": "Build the student with the teacher's number of heads, or use preset minilm-v2 (objective "
+    "'relations').",
+}
 
 
 @dataclass
@@ -37,12 +40,7 @@ class Pass:
 
 
 class Term(nn.Module):
-    """One objective between a student and a teacher; parameters it needs, such as projections, are its own.
-
-    Args:
-        name: its loss is logged as `<name>_loss`.
-        weight: its factor in the total.
-    """
+    """One objective between a student and a teacher; parameters it needs, such as projections, are its own."""
 
     # Default of `name`.
     term: ClassVar[str] = ""
@@ -58,25 +56,11 @@ class Term(nn.Module):
         self.teacher_needs: tuple[str, ...] = ()
 
     def unit(self, batch: Pass) -> str:
-        """What the term is a mean over.
-
-        Args:
-            batch: what the models gave.
-
-        Returns:
-            One of `UNITS`.
-        """
+        """What the term is a mean over: "rows", "tokens" that are not padding, or "labels"."""
         return "rows"
 
     def forward(self, batch: Pass) -> torch.Tensor:
-        """Compute the term.
-
-        Args:
-            batch: what the models gave.
-
-        Returns:
-            A scalar without its weight.
-        """
+        """Compute the term."""
         raise NotImplementedError(f"`{type(self).__name__}.forward` must compute the term. Subclasses define it.")
 
     def extra_repr(self) -> str:
@@ -84,47 +68,50 @@ class Term(nn.Module):
 
 
 class LayerTerm(Term):
-    """A term over pairs of layers or hidden states.
+    """A term over pairs of layers, or of hidden states; what it compares is said by class attributes."""
 
-    Args:
-        pairs: (student, teacher).
-        kinds: what is taken of each, such as `hidden`, or `query` and `key`.
-        state_offset: what is added to a layer's number to name its state: 0 if pairs number layers, and
-            progressive distillation compares them with its phase; -1 if they number hidden states.
-        kwargs: `name` and `weight`.
-    """
+    # What is taken of each layer, see `Capture`; hidden states, or the first token's, are counted from the embeddings.
+    kinds: ClassVar[tuple[str, ...]] = ("hidden",)
+    default_layers: ClassVar[Layers] = "uniform"
+    # The size that both models must have alike, a name of `ADVICE`.
+    same: ClassVar[str | None] = None
+    # Whether the sum over pairs is divided by their number.
+    mean_over_pairs: ClassVar[bool] = False
 
-    def __init__(self, pairs: LayerMap, kinds: tuple[str, ...], state_offset: int = 0, **kwargs: Any):
+    def __init__(self, student: ModelShape, teacher: ModelShape, *, layers: Layers | None = None, **kwargs: Any):
         super().__init__(**kwargs)
-        self.pairs = pairs
-        self.kinds = kinds
-        self.state_offset = state_offset
-        self.student_needs = tuple(needed(kind, student) for student, _ in pairs for kind in kinds)
-        self.teacher_needs = tuple(needed(kind, teacher) for _, teacher in pairs for kind in kinds)
+        of_states = set(self.kinds) <= {"hidden", "first"}
+        layers = self.layers_between(student, teacher) if layers is None else layers
+        self.pairs = (hidden_map if of_states else attention_map)(layers, student.layers, teacher.layers)
+        self.state_offset = -1 if of_states else 0
+        if self.same is not None:
+            require_equal(self.same, student, teacher, self.name, ADVICE[self.same])
+        self.student_needs = tuple(needed(kind, layer) for layer, _ in self.pairs for kind in self.kinds)
+        self.teacher_needs = tuple(needed(kind, layer) for _, layer in self.pairs for kind in self.kinds)
+
+    def layers_between(self, student: ModelShape, teacher: ModelShape) -> Layers:
+        """The layers compared if none are named."""
+        return self.default_layers
 
     def active_pairs(self, batch: Pass) -> LayerMap:
-        """The pairs that count: all, or those of the phase's layer.
-
-        Args:
-            batch: what the models gave.
-        """
+        """The pairs that count: all, or those of the phase's layer."""
         if batch.phase is None:
             return self.pairs
         return [pair for pair in self.pairs if pair[0] + self.state_offset == batch.phase]
 
+    def forward(self, batch: Pass) -> torch.Tensor:
+        losses = [self.distance(batch, pair, *self.tensors(batch, pair)) for pair in self.active_pairs(batch)]
+        total = torch.stack(losses).sum()
+        return total / len(self.pairs) if self.mean_over_pairs else total
+
+    def distance(
+        self, batch: Pass, pair: tuple[int, int], student: list[torch.Tensor], teacher: list[torch.Tensor]
+    ) -> torch.Tensor:
+        """The term of one pair, of the tensors of its `kinds`."""
+        raise NotImplementedError(f"`{type(self).__name__}.distance` must compare one pair. Subclasses define it.")
+
     def tensors(self, batch: Pass, pair: tuple[int, int]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """What the term compares for one pair.
-
-        Args:
-            batch: what the models gave.
-            pair: (student, teacher).
-
-        Returns:
-            The student's tensors and the teacher's, one of each kind.
-
-        Raises:
-            ValueError: the teacher read a text of another length.
-        """
+        """What the term compares for one pair."""
         of_student = [batch.student[needed(kind, pair[0])] for kind in self.kinds]
         of_teacher = [batch.teacher[needed(kind, pair[1])] for kind in self.kinds]
         if of_student[0].shape[:-1] != of_teacher[0].shape[:-1]:
@@ -139,26 +126,11 @@ class LayerTerm(Term):
         return f"{super().extra_repr()}, pairs={self.pairs}"
 
 
-def require_equal(what: str, student: ModelShape, teacher: ModelShape, objective: str, advice: str) -> None:
-    """Refuse models of different sizes.
-
-    Args:
-        what: `heads` or `hidden_size`.
-        student: the student's sizes.
-        teacher: the teacher's.
-        objective: name of the objective.
-        advice: what to do instead.
-
-    Raises:
-        ValueError: the sizes differ.
-    """
-    config_name = {"heads": "num_attention_heads", "hidden_size": "hidden_size"}[what]
-    sizes = getattr(student, what), getattr(teacher, what)
+def require_equal(size: str, student: ModelShape, teacher: ModelShape, objective: str, advice: str) -> None:
+    """Refuse models whose configs have different sizes of that name."""
+    sizes = [getattr(model, {"num_attention_heads": "heads"}.get(size, size)) for model in (student, teacher)]
     if sizes[0] != sizes[1]:
         raise ValueError(
-            f"Objective {objective!r} needs the same `{config_name}` on both sides, but the student {student.name} "
-            f"has {sizes[0]} and the teacher {teacher.name} has {sizes[1]}. {advice}"
+            f"Objective {objective!r} needs the same `{size}` on both sides, but the student {student.name} has "
+            f"{sizes[0]} and the teacher {teacher.name} has {sizes[1]}. {advice}"
         )
-
-
-__all__ = ["UNITS", "LayerTerm", "Pass", "Term", "require_equal"]

@@ -4,6 +4,7 @@ import copy
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +12,22 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
-from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 from transformers.trainer_pt_utils import nested_detach
-from transformers.utils import find_labels
 
-from ..trainers.auxiliary import PlainModelCheckpoints
-from ..trainers.collator_state import restart
+from ..trainers.base import from_checkpoint
 from ..trainers.rows import is_resumable
 from .arguments import DistillationArguments
+from .base import CompressionTrainer
 from .cache import TeacherCache, check_cacheable, row_digests
+from .capture import logits_fields
 from .checks import check_labels, check_vocabularies, columns_of, teacher_warning
-from .collation import TeacherColumns
 from .dual_training import DualTrainModel
 from .layouts import ModelShape
-from .outputs import logits_fields
 from .presets import DUALTRAIN, preset_objectives
 from .progressive import is_open, layer_of_parameters, learning_rate_factors, phase_of
-from .wrapper import DistillationModel, refuse_reentrant
+from .teachers import TeacherColumns
+from .wrapper import REENTRANT, DistillationModel
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +51,7 @@ class ClosedLayers(TrainerCallback):
                     parameter.grad = None
 
 
-class DistillationTrainer(PlainModelCheckpoints):
+class DistillationTrainer(CompressionTrainer):
     """Distils a student from one or several teachers.
 
     The loss is a mean over the update: accumulation and the number of processes change neither loss nor gradient.
@@ -66,8 +65,8 @@ class DistillationTrainer(PlainModelCheckpoints):
     `distill_projections.safetensors` if the objectives have parameters.
 
     Args:
-        model: the student, a model with the head that the objectives need.
-        teacher: one teacher or a list; they are frozen and put in evaluation mode.
+        model: the student, a model with the head that the objectives need, or a folder or repository of the Hub.
+        teacher: one teacher or a list, likewise; they are frozen and put in evaluation mode.
         args: `DistillationArguments`.
         teacher_processing_class: the teachers' tokenizer, if it may differ from `processing_class`: vocabularies are
             compared, and columns that begin with `teacher_` are padded with it.
@@ -79,7 +78,7 @@ class DistillationTrainer(PlainModelCheckpoints):
         TypeError: `args` are no `DistillationArguments`.
         ValueError: student, teacher, data and objectives do not fit together.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> from transformers import BertConfig, BertForSequenceClassification
         >>> sizes = dict(vocab_size=9, hidden_size=8, num_attention_heads=2, intermediate_size=8)
@@ -94,52 +93,47 @@ class DistillationTrainer(PlainModelCheckpoints):
         (['label', 'soft_label', 'patience'], 'BertForSequenceClassification')
     """
 
+    arguments_class = DistillationArguments
+    reentrant_reason = REENTRANT
     auxiliary_file = PROJECTIONS_FILE
     # Each term is a mean; the Trainer divides by the number of micro-batches.
     loss_is_scaled_for_ga = False
 
     def __init__(
         self,
-        model: nn.Module | None = None,
-        teacher: nn.Module | Sequence[nn.Module] | None = None,
+        model: nn.Module | str | PathLike[str] | None = None,
+        teacher: Any = None,
         args: DistillationArguments | None = None,
         *,
         teacher_processing_class: Any = None,
         eval_collator: Any = None,
         **kwargs: Any,
     ):
-        if not isinstance(args, DistillationArguments):
-            raise TypeError(f"`args` must be DistillationArguments, got {type(args).__name__}.")
         if kwargs.get("compute_loss_func") is not None:
-            raise ValueError("`compute_loss_func` must be None: the loss is what the objectives make it.")
-        if args.n_gpu > 1:
             raise ValueError(
-                f"`n_gpu` is {args.n_gpu}: one process on several GPUs (DataParallel) cannot distil. Start one "
-                "process per GPU: `accelerate launch`."
+                f"`compute_loss_func` must be None, got {kwargs['compute_loss_func']!r}: the loss is what the "
+                "objectives make it."
             )
-        if args.activation_checkpointing:
-            refuse_reentrant(args.activation_checkpointing_kwargs)
-        self._teacher = teacher
+        several = isinstance(teacher, Sequence) and not isinstance(teacher, str)
+        teachers = [from_checkpoint(one, "teacher") for one in (teacher if several else [teacher])]
+        self._teacher = teachers if several else teachers[0]
         self._cache: TeacherCache | None = None
-        self.args = args
-        super().__init__(model=None if model is None else self._wrapped(model), args=args, **kwargs)
+        super().__init__(model, args, eval_collator=eval_collator, **kwargs)
         wrapper = self.wrapper
         student = ModelShape.of(wrapper.model)
-        if args.label_names is None:
-            self.label_names = find_labels(type(student.model))
         self._takes_target_counts = True
         self._count_targets_of = wrapper.count_targets
         self._eval_terms: dict[str, torch.Tensor] = {}
         if teacher_processing_class is not None:
             self.data_collator = TeacherColumns(self.data_collator, teacher_processing_class)
-        # A collator of its own: evaluation must not use up the training collator's masks.
-        self.eval_collator = copy.deepcopy(self.data_collator) if eval_collator is None else eval_collator
+            if eval_collator is None:
+                self.eval_collator = copy.deepcopy(self.data_collator)
         columns = columns_of(self.train_dataset)
         check_vocabularies(student, wrapper.teachers, columns, self.processing_class, teacher_processing_class)
         check_labels(student, wrapper.teachers)
-        if args.teacher_cache is not None:
+        if self.args.teacher_cache is not None:
             check_cacheable(wrapper.teachers.names)
-        if args.is_progressive:
+        if self.args.is_progressive:
             self.add_callback(ClosedLayers(self.progressive_steps, student.layers))
 
     # ---- the wrapper ----
@@ -180,84 +174,28 @@ class DistillationTrainer(PlainModelCheckpoints):
         wrapper.teachers.to(args.device)
         return wrapper
 
-    def call_model_init(self, trial: Any = None) -> DistillationModel | DualTrainModel:
-        """As upstream; what `model_init` makes is the student.
-
-        Args:
-            trial: as upstream.
-        """
-        return self._wrapped(super().call_model_init(trial))
-
     @property
-    def wrapper(self) -> DistillationModel | DualTrainModel:
-        """The module that is trained."""
-        return self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
-
-    @property
-    def student(self) -> nn.Module:
+    def student(self) -> Any:
         """The student."""
         return self.wrapper.model
 
     # ---- data ----
 
-    def _set_signature_columns_if_needed(self) -> None:
-        """Columns of the student, of the teachers (plain and as `teacher_...`) and of the collator are kept."""
-        if self._signature_columns is None:
-            names = [*self.wrapper.columns, *self.label_names, "label", "label_ids"]
-            if self.args.teacher_cache is not None:
-                names.append(self.args.sample_id_column)
-            self._signature_columns = list(dict.fromkeys(names))
-        super()._set_signature_columns_if_needed()
-
-    @contextmanager
-    def _evaluation_collator(self) -> Iterator[None]:
-        restart(self.eval_collator)
-        training, self.data_collator = self.data_collator, self.eval_collator
-        try:
-            yield
-        finally:
-            self.data_collator = training
-
-    def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
-        """As upstream, with the evaluation collator.
-
-        Args:
-            eval_dataset: as upstream.
-        """
-        with self._evaluation_collator():
-            return super().get_eval_dataloader(eval_dataset)
-
-    def get_test_dataloader(self, test_dataset: Any) -> DataLoader:
-        """As upstream, with the evaluation collator.
-
-        Args:
-            test_dataset: as upstream.
-        """
-        with self._evaluation_collator():
-            return super().get_test_dataloader(test_dataset)
-
-    def _some_rows(self, dataset: Any, number: int) -> Iterator[dict[str, Any]]:
-        """Batches of rows from all over a data set, without a draw from any generator."""
-        if hasattr(dataset, "column_names"):
-            dataset = self._remove_unused_columns(dataset)
-        picked = range(0, len(dataset), max(len(dataset) // number, 1))
-        size = self.args.per_device_eval_batch_size
-        with self._evaluation_collator():
-            collate = self._get_collator_with_removed_columns(self.data_collator)
-            for start in range(0, len(picked), size):
-                yield self._prepare_inputs(collate([dataset[row] for row in picked[start : start + size]]))
+    def _input_columns(self) -> list[str]:
+        """Columns of the student, of the teachers (plain and as `teacher_...`) and of the cache."""
+        cached = [] if self.args.teacher_cache is None else [self.args.sample_id_column]
+        return [*self.wrapper.columns, *cached]
 
     # ---- training ----
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        """As upstream; before it the teacher is compared with chance, and its cache written or read.
-
-        Args:
-            args: as upstream.
-            kwargs: as upstream.
-        """
+        """As upstream; before it the teacher is compared with chance, and its cache written or read."""
         logger.info(f"Distilling {type(self.student).__name__} by {self.wrapper.described()}.")
-        self._check_teacher()
+        if self.wrapper.teachers.models:
+            rows = list(self._rows_to_check(self.args.teacher_check_rows))
+            warning = teacher_warning(self.wrapper.teachers, rows)
+            if warning is not None:
+                logger.warning(warning)
         if self.args.teacher_cache is not None:
             self._cache = self._teacher_cache(Path(self.args.teacher_cache))
         with self._frozen_encoder() if self.args.train_head_only else nullcontext():
@@ -277,26 +215,13 @@ class DistillationTrainer(PlainModelCheckpoints):
             for parameter in encoder:
                 parameter.requires_grad_(True)
 
-    def _check_teacher(self) -> None:
-        several = self.eval_dataset is None or isinstance(self.eval_dataset, dict)
-        dataset = self.train_dataset if several else self.eval_dataset
-        number = self.args.teacher_check_rows
-        teachers = self.wrapper.teachers
-        if not number or not teachers.models or is_resumable(dataset):
-            return
-        if not hasattr(dataset, "__len__") or not self.is_world_process_zero():
-            return
-        warning = teacher_warning(teachers, list(self._some_rows(dataset, number)))
-        if warning is not None:
-            logger.warning(warning)
-
     def _teacher_cache(self, path: Path) -> TeacherCache:
         """Read the cache; write it first if it is not there."""
         teachers, column = self.wrapper.teachers, self.args.sample_id_column
         fingerprint = f"{teachers.digest()} {teachers.average}"
         if not path.is_file() and self.is_world_process_zero():
             if not hasattr(self.train_dataset, "__len__") or is_resumable(self.train_dataset):
-                raise ValueError("`teacher_cache` needs a training set of known length, not a stream.")
+                raise ValueError(f"`teacher_cache` = {path} needs a training set of known length, not a stream.")
 
             def batches() -> Iterator[tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]]:
                 for batch in self._some_rows(self.train_dataset, len(self.train_dataset)):
@@ -324,7 +249,8 @@ class DistillationTrainer(PlainModelCheckpoints):
             return self.args.progressive_steps
         if self.args.max_steps <= 0:
             raise ValueError(
-                "Progressive distillation is planned by updates: set `max_steps` or `progressive_steps`, got neither."
+                "Progressive distillation is planned by updates: set `max_steps` or `progressive_steps`, got "
+                f"{self.args.max_steps} and None."
             )
         return self.args.max_steps
 
@@ -335,14 +261,7 @@ class DistillationTrainer(PlainModelCheckpoints):
         return_outputs: bool = False,
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> Any:
-        """Run teachers and student, and remember the terms.
-
-        Args:
-            model: the wrapped module.
-            inputs: the batch.
-            return_outputs: as upstream.
-            num_items_in_batch: unused: the terms count what they are means over themselves.
-        """
+        """Run teachers and student, and remember the terms."""
         wrapper = self.wrapper
         arguments = dict(inputs)
         wrapper.phase = None
@@ -397,13 +316,7 @@ class DistillationTrainer(PlainModelCheckpoints):
                 self._eval_terms[name] = self._eval_terms.get(name, 0) + outputs[name].detach().float() * count
 
     def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> Any:
-        """As upstream, with the terms among the metrics if teachers take part in evaluation.
-
-        Args:
-            args: as upstream.
-            metric_key_prefix: as upstream.
-            kwargs: as upstream.
-        """
+        """As upstream, with the terms among the metrics if teachers take part in evaluation."""
         self._eval_terms = {}
         output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
         sums = self.accelerator.reduce(self._eval_terms, reduction="sum") if self._eval_terms else {}
@@ -419,14 +332,7 @@ class DistillationTrainer(PlainModelCheckpoints):
         prediction_loss_only: bool,
         ignore_keys: list[str] | None = None,
     ) -> tuple[Any, Any, Any]:
-        """Loss, logits and labels of a batch: nothing else of the output is gathered, labels may be missing.
-
-        Args:
-            model: as upstream.
-            inputs: as upstream.
-            prediction_loss_only: as upstream.
-            ignore_keys: unused.
-        """
+        """Loss, logits and labels of a batch: nothing else of the output is gathered, labels may be missing."""
         inputs = self._prepare_inputs(inputs)
         labels = [inputs[name] for name in self.label_names if inputs.get(name) is not None]
         with torch.no_grad(), self.compute_loss_context_manager():
@@ -440,49 +346,36 @@ class DistillationTrainer(PlainModelCheckpoints):
     # ---- progressive distillation ----
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
-        """As upstream; in progressive distillation with one group of parameters a layer.
-
-        Args:
-            model: as upstream.
-        """
+        """As upstream; in progressive distillation with one group of parameters a layer."""
         if not self.args.is_progressive or self.optimizer is not None:
             return super().create_optimizer(model)
-        trained = self.model if model is None else model
+        trained: Any = self.model if model is None else model
         layers = layer_of_parameters(self.student, ModelShape.of(self.student).layers)
         decayed = set(self.get_decay_parameter_names(trained))
         groups: dict[tuple[int, bool], list[nn.Parameter]] = {}
         for name, parameter in trained.named_parameters():
             if parameter.requires_grad:
                 groups.setdefault((layers.get(id(parameter), NO_LAYER), name in decayed), []).append(parameter)
-        if self.optimizer_cls_and_kwargs is not None:
-            optimizer_class, options = self.optimizer_cls_and_kwargs
-        else:
-            optimizer_class, options = self.get_optimizer_cls_and_kwargs(self.args, trained)
-        self.optimizer = optimizer_class(
-            [
-                {"params": groups[key], "weight_decay": self.args.weight_decay if key[1] else 0.0, LAYER: key[0]}
-                for key in sorted(groups)
-            ],
-            **options,
-        )
+        made = self.optimizer_cls_and_kwargs or self.get_optimizer_cls_and_kwargs(self.args, trained)
+        decay = self.args.weight_decay
+        listed = [
+            {"params": groups[layer, decays], "weight_decay": decay if decays else 0.0, LAYER: layer}
+            for layer, decays in sorted(groups)
+        ]
+        self.optimizer = made[0](listed, **made[1])
         return self.optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
-        """As upstream; progressive distillation has its own schedule, whatever `lr_scheduler_type` says.
-
-        Args:
-            num_training_steps: as upstream.
-            optimizer: as upstream.
-        """
+        """As upstream; progressive distillation has its own schedule, whatever `lr_scheduler_type` says."""
         if not self.args.is_progressive or self.lr_scheduler is not None:
             return super().create_scheduler(num_training_steps, optimizer)
-        optimizer = self.optimizer if optimizer is None else optimizer
+        given: Any = self.optimizer if optimizer is None else optimizer
         layers = ModelShape.of(self.student).layers
         factors = [
             learning_rate_factors(None if group[LAYER] == NO_LAYER else group[LAYER], self.progressive_steps, layers)
-            for group in optimizer.param_groups
+            for group in given.param_groups
         ]
-        self.lr_scheduler = LambdaLR(getattr(optimizer, "optimizer", optimizer), factors)
+        self.lr_scheduler = LambdaLR(getattr(given, "optimizer", given), factors)
         self._created_lr_scheduler = True
         return self.lr_scheduler
 
@@ -490,12 +383,10 @@ class DistillationTrainer(PlainModelCheckpoints):
         """As upstream; in progressive distillation that of the layer whose turn it is."""
         if not self.args.is_progressive:
             return super()._get_learning_rate()
-        return max(float(group["lr"]) for group in self.optimizer.param_groups)
+        optimizer: Any = self.optimizer
+        return max(float(group["lr"]) for group in optimizer.param_groups)
 
 
 def _single(values: tuple[Any, ...]) -> Any:
     """Nothing, the only value, or all."""
     return None if not values else values[0] if len(values) == 1 else values
-
-
-__all__ = ["PROJECTIONS_FILE", "DistillationTrainer"]

@@ -1,8 +1,7 @@
 """The module that is trained in distillation: the student, its hooks, the projections and all terms in one forward.
 
-A loss that is computed outside the wrapped forward never reaches DistributedDataParallel's reducer; here the student
-runs, what the hooks took is compared, and one loss comes out. The teachers are no submodules: they appear neither in
-the state dict nor in the optimiser, and `train()` does not reach them.
+A loss outside the wrapped forward never reaches DistributedDataParallel's reducer. Teachers are no submodules: neither
+state dict nor optimiser nor `train()` reach them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,41 +13,19 @@ from transformers.trainer_pt_utils import LabelSmoother
 from transformers.utils import ModelOutput
 
 from ..trainers.auxiliary import AuxiliaryObjective
-from .capture import Capture
+from .base import refuse_reentrant
+from .capture import LABEL_COLUMNS, Capture, joint_logits, logits_fields
 from .layouts import ModelShape
-from .outputs import LABEL_COLUMNS, joint_logits, logits_fields
 from .registry import build_terms
 from .teachers import Teachers
 from .terms import LayerTerm, Pass, Term
 
 LABELS = "labels"
-
-
-def refuse_reentrant(checkpointing: Mapping[str, Any] | None) -> None:
-    """Refuse reentrant activation checkpointing, which hands hooks tensors without gradients.
-
-    Args:
-        checkpointing: arguments of `torch.utils.checkpoint.checkpoint`, or `None` for the default, which is not.
-
-    Raises:
-        ValueError: it is reentrant.
-    """
-    if checkpointing is not None and checkpointing.get("use_reentrant", True):
-        raise ValueError(
-            f'`activation_checkpointing_kwargs` must have "use_reentrant": False in distillation, got '
-            f"{dict(checkpointing)}: under reentrant checkpointing what the hooks take carries no gradient."
-        )
+REENTRANT = "what the hooks take carries no gradient under it."
 
 
 def refuse_packed(terms: Sequence[Term]) -> None:
-    """Refuse packed rows where a term compares whole rows.
-
-    Args:
-        terms: the terms.
-
-    Raises:
-        ValueError: a term compares attention between all positions of a row, or a row's first state.
-    """
+    """Refuse packed rows where a term compares whole rows."""
     wrong = [term.name for term in terms if isinstance(term, LayerTerm) and term.kinds != ("hidden",)]
     if wrong:
         raise ValueError(
@@ -74,7 +51,7 @@ class DistillationModel(AuxiliaryObjective):
         TypeError: the student is no model of transformers.
         ValueError: the objectives do not fit the models, see the objectives.
 
-    Example:
+    Examples:
         >>> from transformers import BertConfig, BertForSequenceClassification
         >>> sizes = dict(vocab_size=9, hidden_size=8, num_attention_heads=2, intermediate_size=8)
         >>> student = BertForSequenceClassification(BertConfig(num_hidden_layers=1, **sizes))
@@ -87,6 +64,8 @@ class DistillationModel(AuxiliaryObjective):
 
     # The loss is a mean over the batch: the Trainer must not hand over `num_items_in_batch`.
     accepts_loss_kwargs = False
+    teachers: Teachers
+    _capture: Capture
 
     def __init__(
         self,
@@ -123,23 +102,10 @@ class DistillationModel(AuxiliaryObjective):
 
     # ---- what a Trainer asks of a model ----
 
-    @property
-    def is_activation_checkpointing(self) -> bool:
-        """Whether the student's activations are checkpointed."""
-        return bool(getattr(self.model, "is_activation_checkpointing", False))
-
     def activation_checkpointing_enable(self, activation_checkpointing_kwargs: Any = None, **kwargs: Any) -> None:
-        """Checkpoint the student's activations, as its own method does.
-
-        Args:
-            activation_checkpointing_kwargs: as `PreTrainedModel.activation_checkpointing_enable`.
-            kwargs: as `PreTrainedModel.activation_checkpointing_enable`.
-
-        Raises:
-            ValueError: reentrant checkpointing, under which hooks see tensors without gradients.
-        """
-        refuse_reentrant(activation_checkpointing_kwargs)
-        self.model.activation_checkpointing_enable(activation_checkpointing_kwargs, **kwargs)
+        """As the student's own."""
+        refuse_reentrant(activation_checkpointing_kwargs, REENTRANT)
+        super().activation_checkpointing_enable(activation_checkpointing_kwargs, **kwargs)
 
     @property
     def columns(self) -> list[str]:
@@ -157,14 +123,7 @@ class DistillationModel(AuxiliaryObjective):
 
     @staticmethod
     def count_targets(batch: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-        """Count what the terms are means over.
-
-        Args:
-            batch: the inputs.
-
-        Returns:
-            Unit -> number, for each of `UNITS`.
-        """
+        """Count what the terms are means over."""
         ids = batch["input_ids"] if "input_ids" in batch else next(iter(batch.values()))
         mask = batch.get("attention_mask")
         tokens = mask.sum() if mask is not None else torch.tensor(ids.numel(), device=ids.device)
@@ -178,7 +137,7 @@ class DistillationModel(AuxiliaryObjective):
     def active_terms(self) -> list[Term]:
         """The terms of this forward: all in training, without a teacher in evaluation none that needs one."""
         if self.training or self.teacher_in_eval:
-            return list(self.terms.values())
+            return [term for term in self.terms.values() if isinstance(term, Term)]
         return []
 
     def forward(
@@ -187,21 +146,7 @@ class DistillationModel(AuxiliaryObjective):
         term_scales: dict[str, torch.Tensor] | None = None,
         **inputs: Any,
     ) -> ModelOutput:
-        """Run the student (and the teachers, unless their outputs are given), and compute the terms.
-
-        Args:
-            teacher_outputs: what `teachers` would give, by name.
-            term_scales: unit -> factor of the terms that are means over it, so that an update over several
-                micro-batches or processes is a mean over all of them; 1 by default.
-            inputs: columns of the student and of the teachers. Teachers read the student's columns, or, where there is
-                a `teacher_input_ids`, the columns that begin with `teacher_`.
-
-        Returns:
-            `loss`, `logits` (or `start_logits` and `end_logits`) and `<term>_loss` of each term.
-
-        Raises:
-            ValueError: a term needs labels, or logits that the student does not give, or a tensor was not captured.
-        """
+        """Run the student (and the teachers, unless their outputs are given), and compute the terms."""
         terms = self.active_terms()
         if inputs.get("sequence_ids") is not None:
             refuse_packed(terms)
@@ -267,6 +212,3 @@ class DistillationModel(AuxiliaryObjective):
         if loss is None or labels is None:
             return loss
         return torch.where((labels != -100).any(), loss, torch.zeros_like(loss))
-
-
-__all__ = ["DistillationModel", "refuse_reentrant"]

@@ -1,10 +1,9 @@
 """Publishing: complete folders, model cards, and proof that a checkpoint works without this package."""
 
 from .adapter_card import write_adapter_card
-from .export import code_files, families, finish_folder, full_auto_map
+from .export import add_question_answering_pipeline, code_files, families, finish_folder, full_auto_map
 from .folders import check_target, written_whole
 from .model_card import card_problems, check_card_fields, validate_model_card, write_model_card
-from .pipelines import add_question_answering_pipeline
 from .verify import AutoClassResult, Verification, verify
 
 __all__ = [

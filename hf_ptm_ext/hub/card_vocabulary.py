@@ -39,3 +39,9 @@ ast ceb ckb fil gsw hsb nds pnb sco war yue und multilingual code
 LICENSES = frozenset(_LICENSES.split())
 PIPELINE_TAGS = frozenset(_PIPELINE_TAGS.split())
 LANGUAGES = frozenset(_LANGUAGES.split())
+
+# Language -> a sentence for the Hub's widget, the same with a masked word, a question that it answers.
+SENTENCES = {
+    "en": ("The light was seen from the shore.", "The light was seen from the {mask}.", "Where was it seen from?"),
+    "zh": ("人们在岸边看见了灯光。", "人们在岸{mask}看见了灯光。", "人们在哪里看见了灯光？"),
+}

@@ -2,17 +2,20 @@
 
 import errno
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ..files import is_torch_write_error, system_error
+
 CONFIGS = ("config.json", "adapter_config.json")
 # What a system refuses to write for.
-WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
-WRITE_ERRORS += (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EMFILE, errno.ENFILE)
+WRITE_ERRORS = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO),
+    *(errno.ENAMETOOLONG, errno.ENOTDIR, errno.EMFILE, errno.ENFILE),
+)
 
 
 def check_target(target: str | Path, overwrite: bool = False) -> None:
@@ -27,7 +30,7 @@ def check_target(target: str | Path, overwrite: bool = False) -> None:
         ValueError: it is a file, or has files and is not a checkpoint (no `config.json` or `adapter_config.json`, or a
             repository in it).
 
-    Example:
+    Examples:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     check_target(f"{folder}/new")
     """
@@ -60,7 +63,7 @@ def written_whole(target: str | Path, overwrite: bool = False) -> Iterator[Path]
     Raises:
         OSError: nothing can be written there: no permission, a full disk, a limit. File and reason are named.
 
-    Example:
+    Examples:
         >>> with tempfile.TemporaryDirectory() as parent:
         ...     with written_whole(f"{parent}/target") as folder:
         ...         _ = (folder / "file").write_text("done", encoding="utf-8")
@@ -93,15 +96,11 @@ def written_whole(target: str | Path, overwrite: bool = False) -> Iterator[Path]
 
 def _write_error(error: BaseException, folder: Path) -> int | None:
     """The system's number of a write that failed, whichever library was writing; `None` for other errors."""
-    numbers = [error.errno] if isinstance(error, OSError) else []
-    # safetensors, tokenizers and torch raise errors of their own, the first two with the system's in the text.
-    if isinstance(error, Exception) and not isinstance(error, ValueError):
-        numbers += [int(number) for number in re.findall(r"os error (\d+)", str(error))]
-    writer = r"PytorchStreamWriter|unexpected pos \d|iostream error"
-    if isinstance(error, RuntimeError) and re.search(writer, str(error)):
+    number = None if isinstance(error, ValueError) else system_error(error)  # it may quote another's
+    if is_torch_write_error(error):
         existing = next(path for path in (folder, *folder.parents) if path.exists())
-        numbers.append(errno.ENOSPC if shutil.disk_usage(existing).free < 2**20 else errno.EFBIG)
-    return next((number for number in numbers if number in WRITE_ERRORS), None)
+        number = errno.ENOSPC if shutil.disk_usage(existing).free < 2**20 else errno.EFBIG
+    return number if number in WRITE_ERRORS else None
 
 
 def _is_of_another_place(error: BaseException, temporary: Path | None) -> bool:
@@ -146,6 +145,3 @@ def _replace(target: Path, folder: Path) -> None:
         old.rename(target)
         raise
     shutil.rmtree(old, ignore_errors=True)
-
-
-__all__ = ["check_target", "written_whole"]

@@ -30,11 +30,7 @@ class PackageBlocker(importlib.abc.MetaPathFinder):
 
 
 def hide_package() -> None:
-    """Block the package and make sure that it is gone.
-
-    Raises:
-        RuntimeError: it was imported before, or can still be imported.
-    """
+    """Block the package and make sure that it is gone."""
     if PACKAGE in sys.modules:
         raise RuntimeError(f"{PACKAGE} was imported before it could be hidden.")
     sys.meta_path.insert(0, PackageBlocker())
@@ -46,20 +42,14 @@ def hide_package() -> None:
 
 
 def seeded_inputs(model: Any) -> dict[str, Any]:
-    """The same inputs for every copy of a model.
-
-    Args:
-        model: its config gives the sizes, the signature of its `forward` the special inputs that it takes.
-
-    Returns:
-        Two rows, the second one padded; for multiple choice three choices a row.
-    """
+    """The same inputs for every copy of a model."""
     import torch
 
     config = model.config
     generator = torch.Generator().manual_seed(SEED)
     choices = (3,) if type(model).__name__.endswith("ForMultipleChoice") else ()
-    shape = (2, *choices, min(16, getattr(config, "max_position_embeddings", 16)))
+    encoder = getattr(config, "encoder_config", config)  # the one inside has the sizes
+    shape = (2, *choices, min(16, getattr(encoder, "max_position_embeddings", 16)))
     names = inspect.signature(model.forward).parameters
     mask = torch.ones(shape, dtype=torch.long)
     mask[1, ..., -shape[-1] // 4 :] = 0
@@ -68,7 +58,7 @@ def seeded_inputs(model: Any) -> dict[str, Any]:
         "attention_mask": mask,
     }
     if "token_type_ids" in names:
-        kinds = max(getattr(config, "type_vocab_size", 1), 1)
+        kinds = max(getattr(encoder, "type_vocab_size", 1), 1)
         inputs["token_type_ids"] = torch.randint(kinds, shape, generator=generator)
     if "decoder_input_ids" in names:
         inputs["decoder_input_ids"] = torch.randint(config.vocab_size, shape, generator=generator)
@@ -87,16 +77,13 @@ def seeded_inputs(model: Any) -> dict[str, Any]:
         inputs["ngram_ids"] = torch.randint(config.word_vocab_size, places.shape, generator=generator)
     if "span_boundaries" in names:
         inputs["span_boundaries"] = torch.tensor([[[1, shape[-1] // 2]], [[0, 2]]])
+    if "subject_positions" in names:
+        inputs |= {"subject_positions": torch.tensor([1, 2]), "object_positions": torch.tensor([3, 4])}
     return inputs
 
 
 def fill_missing(model: Any, missing: Any) -> None:
-    """Give weights that the checkpoint lacks values that depend on their names alone, the same in every process.
-
-    Args:
-        model: loaded, with fresh weights under the names in `missing`.
-        missing: names of the weights that the file lacks.
-    """
+    """Give weights that the checkpoint lacks values that depend on their names alone, the same in every process."""
     import torch
 
     tensors = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers())
@@ -106,31 +93,21 @@ def fill_missing(model: Any, missing: Any) -> None:
             tensors[name].copy_(0.02 * torch.randn(tensors[name].shape, generator=generator))
 
 
-def load_filled(auto_class: str, source: str, revision: str | None, trust_remote_code: bool) -> tuple[Any, list[str]]:
-    """Load a model in float32, with known values for what its file lacks.
+def load_filled(auto_class: Any, source: str, revision: str | None, trust_remote_code: bool) -> tuple[Any, list[str]]:
+    """Load a model in float32 by an auto class's name or by a class, with known values for what its file lacks.
 
     A head of the file that has another shape belongs to another task (a classifier of seven classes, to multiple
     choice): it is new here, like one that the file lacks.
-
-    Args:
-        auto_class: name of a transformers auto class.
-        source: folder or Hub id.
-        revision: commit of the Hub id.
-        trust_remote_code: whether the checkpoint's code may run.
-
-    Returns:
-        The model in evaluation mode and the sorted names of the weights that were new.
-
-    Raises:
-        ValueError: a weight of the encoder has another shape than the config says.
     """
     import torch
     import transformers
 
-    model, info = getattr(transformers, auto_class).from_pretrained(
+    named = isinstance(auto_class, str)
+    loader = getattr(transformers, auto_class) if named else auto_class
+    model, info = loader.from_pretrained(
         source,
         revision=revision or "main",
-        trust_remote_code=trust_remote_code,
+        **({"trust_remote_code": trust_remote_code} if named else {}),
         output_loading_info=True,
         ignore_mismatched_sizes=True,
         dtype=torch.float32,
@@ -140,20 +117,15 @@ def load_filled(auto_class: str, source: str, revision: str | None, trust_remote
     encoder = [name for name in mismatched if model.base_model is model or name.startswith(prefix)]
     if encoder:
         raise ValueError(f"`{encoder[0]}` has another shape in the file than the config says")
-    missing = sorted({*info["missing_keys"], *mismatched})
+    heads = tuple(f"{'.'.join(name.split('.')[: 2 if name.startswith('cls.') else 1])}." for name in mismatched)
+    of_other_tasks = [name for name, _ in model.named_parameters() if name.startswith(heads or ("\0",))]
+    missing = sorted({*info["missing_keys"], *mismatched, *of_other_tasks})
     fill_missing(model, missing)
     return model.eval(), missing
 
 
 def outputs_of(model: Any) -> dict[str, Any]:
-    """What a model computes from the seeded inputs.
-
-    Args:
-        model: in evaluation mode.
-
-    Returns:
-        Every floating point tensor among its outputs, by name.
-    """
+    """What a model computes from the seeded inputs."""
     import torch
 
     with torch.no_grad():
@@ -166,15 +138,7 @@ def outputs_of(model: Any) -> dict[str, Any]:
 
 
 def largest_difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
-    """Compare two sets of outputs.
-
-    Args:
-        first: tensors by name.
-        second: tensors by name.
-
-    Returns:
-        The largest absolute difference; infinite if names, shapes or finiteness differ.
-    """
+    """Compare two sets of outputs."""
     import torch
 
     if first.keys() != second.keys():
@@ -190,34 +154,24 @@ def largest_difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> f
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of each code file of a checkpoint's folder.
-
-    Args:
-        folder: the folder. Of its sub-folders only `custom_generate` is looked at, whose code generation runs.
-
-    Returns:
-        Path inside the folder -> digest, in the order of the paths.
-    """
+    """SHA-256 of each code file of a checkpoint's folder."""
     files = sorted(path for pattern in ("*.py", "custom_generate/**/*.py") for path in folder.glob(pattern))
     return {path.relative_to(folder).as_posix(): code_digest(path) for path in files if path.is_file()}
 
 
 def code_digest(path: Path) -> str:
     """SHA-256 of a code file, the same whether its lines end as in git or as a checkout on Windows writes them."""
-    return hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
+    return text_digest(path.read_bytes())
+
+
+def text_digest(text: str | bytes) -> str:
+    """SHA-256 of a code file's text."""
+    data = text.encode("utf-8") if isinstance(text, str) else text
+    return hashlib.sha256(data.replace(b"\r\n", b"\n")).hexdigest()
 
 
 def tokenize(source: str, revision: str | None, trust_remote_code: bool) -> tuple[Any, list[int]]:
-    """Load the checkpoint's tokenizer and use it.
-
-    Args:
-        source: folder or Hub id.
-        revision: commit of the Hub id.
-        trust_remote_code: whether the checkpoint's code may run.
-
-    Returns:
-        The tokenizer, and the ids of a fixed text.
-    """
+    """Load the checkpoint's tokenizer and use it."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(source, revision=revision or "main", trust_remote_code=trust_remote_code)
@@ -225,16 +179,7 @@ def tokenize(source: str, revision: str | None, trust_remote_code: bool) -> tupl
 
 
 def process(source: str, revision: str | None, trust_remote_code: bool) -> tuple[Any, dict[str, list[int]]]:
-    """Load the checkpoint's processor and use it.
-
-    Args:
-        source: folder or Hub id.
-        revision: commit of the Hub id.
-        trust_remote_code: whether the checkpoint's code may run.
-
-    Returns:
-        The processor, and what it makes of a fixed text.
-    """
+    """Load the checkpoint's processor and use it."""
     from transformers import AutoProcessor
 
     processor = AutoProcessor.from_pretrained(source, revision=revision or "main", trust_remote_code=trust_remote_code)
@@ -246,20 +191,7 @@ BESIDE_THE_MODEL = {"AutoTokenizer": ("has_tokenizer", tokenize), "AutoProcessor
 
 
 def check_auto_class(auto_class: str, job: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Load, run, re-save and reload through one auto class; write the outputs to `folder`.
-
-    Args:
-        auto_class: name of the auto class.
-        job: `source`, `revision`, `trust_remote_code`, `has_tokenizer` and `has_processor`.
-        folder: where to write.
-
-    Returns:
-        `class_name`, `module`, `missing` names, `resave_difference`, the `resaved` file names with the digests of the
-        code among them, and the re-saved `auto_map`.
-
-    Raises:
-        ValueError: the re-saved copy lacks weights. Whatever else the checkpoint's code raises comes through.
-    """
+    """Load, run, re-save and reload through one auto class; write the outputs to `folder`."""
     from safetensors.torch import save_file
 
     trust = job["trust_remote_code"]

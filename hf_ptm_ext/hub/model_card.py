@@ -1,24 +1,27 @@
-"""Model cards: written from a template of `model_cards/`, and checked without a network.
+"""Model cards: written from a template of `model_cards/`; what the Hub checks on a push is checked before, offline."""
 
-The front matter is made by `huggingface_hub`; what the Hub would check on a push (`/api/validate-yaml`) and what
-readers miss in cards of models with code of their own is checked here, before anything is sent.
-"""
-
-import difflib
 import math
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, metadata, version
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from ..files import read_json, resource, write_whole
+from ..hints import did_you_mean
 from ..redaction import redacted
-from ..resources import resource
-from .card_vocabulary import LANGUAGES, LICENSES, PIPELINE_TAGS
+from .card_vocabulary import LANGUAGES, LICENSES, PIPELINE_TAGS, SENTENCES
+
+if TYPE_CHECKING:
+    from huggingface_hub import ModelCardData
 
 LIBRARIES = ("transformers", "peft")
 GENERIC_TEMPLATE = "encoder.md"
-PLACEHOLDER_REVISION = "COMMIT"
+PLACEHOLDER_REVISION = "COMMIT"  # a push puts the commit of the weights in its place
+FRAMEWORKS = ("hf-ptm-ext", "transformers", "torch", "tokenizers", "datasets")
+# Tasks whose widget takes a text.
+OF_A_TEXT = ("text-classification", "token-classification", "summarization", "translation", "text-generation")
 INCLUDE = re.compile(r'^\{% include "([^"]+)" %\}$', re.MULTILINE)
 TASK_NAMES = {"fill-mask": "Masked language modelling"}
 AUTO_CLASSES = {
@@ -34,6 +37,30 @@ AUTO_CLASSES = {
 }
 
 
+class CardOptions(TypedDict, total=False):
+    """What a card may say beside what `write_model_card` asks for."""
+
+    base_model: str | None  # what training started from; only a Hub id is named, of a folder that which it came from
+    initial_metrics: Mapping[str, float] | None  # the same metrics before training, for a column of their own
+    repo_id: str | None  # where the card will be on the Hub (default: the folder's name under `your-name`)
+    revision: str | None  # commit that the snippets pin (default: the word `COMMIT`, for the reader to fill in)
+    title: str | None  # heading and name in the model-index (default: the last part of `repo_id`)
+    description: str  # a paragraph on this very checkpoint
+    limitations: Sequence[str]  # sentences on this checkpoint, in front of the family's
+    tags: Sequence[str]  # beside `custom_code`, the family and the package's name
+    pipeline_tag: str  # the task of the Hub's widget (default fill-mask)
+    figure: str | None  # file name of a picture in the folder; left out if the file is not there
+    license_name: str | None  # of a licence "other"
+    license_link: str | None  # likewise
+    template: str | None  # of model_cards/ (default: the family's; the general one if there is none)
+    library_name: str  # what loads the folder, "transformers" (default) or "peft"
+    values: Mapping[str, Any] | None  # further ones that the template shows
+    scored: tuple[str, str] | None  # name ("": the training data's) and split of what was scored (default: held out)
+    widget: Sequence[Mapping[str, Any]]  # examples for it (default: a general one in English or Chinese)
+    page: str  # of the documentation (default: the family's)
+    before: str  # what the column of `initial_metrics` is called, such as that of a model whose head was new
+
+
 def write_model_card(
     folder: str | Path,
     *,
@@ -44,23 +71,7 @@ def write_model_card(
     data: Mapping[str, Any],
     language: str | Sequence[str],
     license: str,
-    base_model: str | None = None,
-    initial_metrics: Mapping[str, float] | None = None,
-    repo_id: str | None = None,
-    revision: str | None = None,
-    title: str | None = None,
-    description: str = "",
-    limitations: Sequence[str] = (),
-    tags: Sequence[str] = (),
-    pipeline_tag: str = "fill-mask",
-    figure: str | None = None,
-    license_name: str | None = None,
-    license_link: str | None = None,
-    template: str | None = None,
-    library_name: str = "transformers",
-    values: Mapping[str, Any] | None = None,
-    scored: tuple[str, str] | None = None,
-    before: str = "before training",
+    **options: Unpack[CardOptions],
 ) -> Path:
     """Write `README.md` into a checkpoint's folder.
 
@@ -75,23 +86,7 @@ def write_model_card(
             (documents, tokens, source, ...) are shown as they are.
         language: language codes of the training text.
         license: licence of the weights, as the Hub spells it.
-        base_model: what training started from. Only a Hub id is named in the card: a path says nothing to readers.
-        initial_metrics: the same metrics before training, for a column of their own.
-        repo_id: where the card will be on the Hub (default: the folder's name under `your-name`).
-        revision: commit that the snippets pin (default: the word `COMMIT`, for the reader to fill in).
-        title: heading and name in the model-index (default: the last part of `repo_id`).
-        description: a paragraph on this very checkpoint.
-        limitations: sentences on this checkpoint, in front of the family's.
-        tags: tags beside `custom_code`, the family and the package's name.
-        pipeline_tag: the task of the Hub's widget.
-        figure: file name of a picture in the folder, such as the loss curve; left out if the file is not there.
-        license_name: name of the licence if `license` is `"other"`.
-        license_link: address of the licence if `license` is `"other"`.
-        template: which template of model_cards/ to fill (default: the family's; the general one if there is none).
-        library_name: what loads the folder, `"transformers"` (default) or `"peft"`.
-        values: further values that the template shows.
-        scored: name (`""` for that of the training data) and split of what was scored (default: held-out text).
-        before: what the column of `initial_metrics` is called, such as that of a model whose head was new.
+        options: see `CardOptions`.
 
     Returns:
         The file that was written.
@@ -99,8 +94,9 @@ def write_model_card(
     Raises:
         ValueError: an entry of `data` is missing, or the card would not pass `card_problems`.
         FileNotFoundError: the folder does not exist.
+        TypeError: there is no such option.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = write_model_card(folder, family="spanbert", metrics={"eval_mlm_accuracy": 0.31},
@@ -109,63 +105,93 @@ def write_model_card(
         ...     "| mlm_accuracy | 0.31 | 0.05 |" in path.read_text(encoding="utf-8")
         True
     """
-    from huggingface_hub import ModelCard, ModelCardData
-
+    unknown = sorted(options.keys() - CardOptions.__annotations__.keys())
+    if unknown:
+        raise TypeError(f"`{unknown[0]}` is no option of a card, which are {', '.join(CardOptions.__annotations__)}.")
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"`folder` must be a checkpoint's folder, got {folder}, which does not exist.")
     absent = [name for name in ("name", "license") if not data.get(name)]
     if absent:
         raise ValueError(f"`data` must say what was trained on and under which licence; it lacks {', '.join(absent)}.")
-    repo_id = repo_id or f"your-name/{folder.resolve().name}"
-    title = title or repo_id.rpartition("/")[2]
-    code_files = sorted(path.name for path in folder.glob("*.py"))
-    metrics = {name.removeprefix("eval_"): float(value) for name, value in metrics.items()}
-    card_data = ModelCardData(
-        language=[language] if isinstance(language, str) else list(language),
-        license=license,
-        license_name=license_name,
-        license_link=license_link,
-        library_name=library_name,
-        pipeline_tag=pipeline_tag,
-        base_model=base_model if is_hub_id(base_model) else None,
+    repo_id = options.get("repo_id") or f"your-name/{folder.resolve().name}"
+    card = {
+        "pipeline_tag": "fill-mask",
+        **options,
+        "repo_id": repo_id,
+        "title": options.get("title") or repo_id.rpartition("/")[2],
+        "code_files": sorted(path.name for path in folder.glob("*.py")),
+        "mask": _mask_token(folder),
+        "family": family,
+        "metrics": {name.removeprefix("eval_"): float(value) for name, value in metrics.items()},
+        "baselines": baselines,
+        "training": training,
+        "data": data,
+        "language": [language] if isinstance(language, str) else list(language),
+        "license": license,
+    }
+    text = _filled(_template(options.get("template") or family), _front_matter(card), _body(folder, card))
+    if problems := card_problems(text):
+        raise ValueError(f"The card of {folder} would be refused: {' '.join(problems)}")
+    write_whole(folder / "README.md", text)
+    return folder / "README.md"
+
+
+def _front_matter(card: Mapping[str, Any]) -> "ModelCardData":
+    """What the Hub reads of a card."""
+    from huggingface_hub import ModelCardData
+
+    base_model, data = card.get("base_model"), card["data"]
+    custom = ["custom_code"] if card["code_files"] else []
+    return ModelCardData(
+        language=card["language"],
+        license=card["license"],
+        license_name=card.get("license_name"),
+        license_link=card.get("license_link"),
+        library_name=card.get("library_name", "transformers"),
+        pipeline_tag=card["pipeline_tag"],
+        base_model=hub_id_of(base_model),
         datasets=[data["hub_id"]] if data.get("hub_id") else None,
-        tags=_unique([*(["custom_code"] if code_files else []), family, "hf-ptm-ext", *tags]),
-        model_name=title,
-        eval_results=_eval_results(metrics, data, pipeline_tag, scored),
+        tags=list(dict.fromkeys([*custom, card["family"], "hf-ptm-ext", *card.get("tags", ())])),
+        model_name=card["title"],
+        widget=_widget(card) or None,
+        eval_results=_eval_results(card),
     )
-    article = "An" if family[:1].lower() in "aeio" else "A"  # "a UniLM"
-    results_header, results = _results(metrics, baselines, initial_metrics, before)
-    card = ModelCard.from_template(
-        card_data,
-        template_str=_template(family if template is None else template),
-        family=family,
-        title=title,
-        description=description or f"{article} `{family}` model made with hf-ptm-ext.",
-        article=article,
-        repo_id=repo_id,
-        revision=revision or PLACEHOLDER_REVISION,
-        auto_class=AUTO_CLASSES.get(pipeline_tag, "AutoModel"),
-        code_files=code_files,
-        results_header=results_header,
-        results=results,
-        scored="held-out text" if scored is None else f"{scored[0] or data['name']}, {scored[1]}",
-        figure=figure if figure and (folder / figure).is_file() else None,
-        data=[(name, _cell(value)) for name, value in data.items()],
-        training=[(name, _cell(value)) for name, value in training.items()],
-        limitations=list(limitations),
-        **(values or {}),
-    )
+
+
+def _body(folder: Path, card: Mapping[str, Any]) -> dict[str, Any]:
+    """What the template shows."""
+    article = "An" if card["family"][:1].lower() in "aeio" else "A"  # "a UniLM"
+    header, results = _results(card)
+    figure, scored = card.get("figure"), card.get("scored")
+    return {
+        **{name: card[name] for name in ("family", "title", "repo_id", "code_files")},
+        "description": card.get("description") or f"{article} `{card['family']}` model made with hf-ptm-ext.",
+        "article": article,
+        "adapted": "modeling_adapted.py" in card["code_files"],
+        "revision": card.get("revision") or PLACEHOLDER_REVISION,
+        "auto_class": AUTO_CLASSES.get(card["pipeline_tag"], "AutoModel"),
+        "results_header": header,
+        "results": results,
+        "scored": "held-out text" if scored is None else f"{scored[0] or card['data']['name']}, {scored[1]}",
+        "figure": figure if figure and (folder / figure).is_file() else None,
+        "data": [(name, _cell(value)) for name, value in card["data"].items() if name != "hub_id"],
+        "training": [(name, _cell(value)) for name, value in card["training"].items()],
+        "limitations": list(card.get("limitations", ())),
+        "versions": _versions(card.get("library_name", "")),
+        "documentation": _page(card.get("page") or _page_of(card["family"])),
+        **(card.get("values") or {}),
+    }
+
+
+def _filled(template: str, front: "ModelCardData", body: Mapping[str, Any]) -> str:
+    from huggingface_hub import ModelCard
+
+    card = ModelCard.from_template(front, template_str=template, **body)
     # Loops and conditions of the template leave a varying number of blank lines.
     text = re.sub(r"\n(?=#+ )", "\n\n", str(card))
-    text = redacted(re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n")
-    problems = card_problems(text)
-    if problems:
-        raise ValueError(f"The card of {folder} would be refused: {' '.join(problems)}")
-    path = folder / "README.md"
-    with open(path, "w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
-    return path
+    made: str = redacted(re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n")
+    return made
 
 
 def validate_model_card(path: str | Path) -> None:
@@ -178,7 +204,7 @@ def validate_model_card(path: str | Path) -> None:
         FileNotFoundError: there is no card.
         ValueError: the card has problems; all are named.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = write_model_card(folder, family="bert", metrics={}, baselines={}, training={},
@@ -190,9 +216,7 @@ def validate_model_card(path: str | Path) -> None:
         path = path / "README.md"
     if not path.is_file():
         raise FileNotFoundError(f"There is no card: {path} does not exist.")
-    with open(path, encoding="utf-8") as file:
-        problems = card_problems(file.read())
-    if problems:
+    if problems := card_problems(path.read_text(encoding="utf-8")):
         raise ValueError(f"{path}: {' '.join(problems)}")
 
 
@@ -215,7 +239,7 @@ def check_card_fields(
         ValueError: a value is not one that the Hub knows; all such fields are named, each with its value and what is
             allowed.
 
-    Example:
+    Examples:
         >>> check_card_fields("en", "apache-2.0")
         >>> check_card_fields(["en", "klingon"], "mit")
         Traceback (most recent call last):
@@ -228,8 +252,7 @@ def check_card_fields(
         "license_name": license_name,
         "pipeline_tag": pipeline_tag,
     }
-    problems = _field_problems(front)
-    if problems:
+    if problems := _field_problems(front):
         raise ValueError(" ".join(problems))
 
 
@@ -242,7 +265,7 @@ def card_problems(text: str) -> list[str]:
     Returns:
         The problems, none for a good card.
 
-    Example:
+    Examples:
         >>> card_problems("no front matter")
         ['The card must begin with YAML between two lines `---`.']
     """
@@ -278,16 +301,15 @@ def _field_problems(front: Mapping[str, Any]) -> list[str]:
     license = front.get("license")
     if not _known(license, LICENSES):
         problems.append(
-            f"`license` must be one of the Hub's licence ids{_alike(license, LICENSES)}, got {license!r}; use 'other' "
-            "with `license_name` for one of your own."
+            f"`license` must be one of the Hub's licence ids, got {license!r}.{did_you_mean(license, LICENSES)} Use "
+            "'other' with `license_name` for one of your own."
         )
     elif license == "other" and not front.get("license_name"):
         problems.append("`license_name` must be given when `license` is 'other'.")
     pipeline_tag = front.get("pipeline_tag")
     if not _known(pipeline_tag, PIPELINE_TAGS):
-        problems.append(
-            f"`pipeline_tag` must be a task of the Hub{_alike(pipeline_tag, PIPELINE_TAGS)}, got {pipeline_tag!r}."
-        )
+        meant = did_you_mean(pipeline_tag, PIPELINE_TAGS)
+        problems.append(f"`pipeline_tag` must be a task of the Hub, got {pipeline_tag!r}.{meant}")
     languages = front.get("language")
     languages = languages if isinstance(languages, list) else [languages]
     # YAML reads a bare `no` (Norwegian) as false.
@@ -300,12 +322,6 @@ def _field_problems(front: Mapping[str, Any]) -> list[str]:
 
 def _known(value: Any, words: Collection[str]) -> bool:
     return isinstance(value, str) and value in words
-
-
-def _alike(value: Any, words: Collection[str]) -> str:
-    """Words that a mistyped one may have meant, for a message."""
-    close = difflib.get_close_matches(str(value), sorted(words), n=3)
-    return f" (such as {', '.join(close)})" if close else ""
 
 
 def _index_problems(front: Mapping[str, Any]) -> list[str]:
@@ -361,65 +377,119 @@ def _template(family: str) -> str:
         path = resource("model_cards", f"{family}.md")
     except FileNotFoundError:
         path = resource("model_cards", GENERIC_TEMPLATE)
-    return INCLUDE.sub(lambda match: _read(resource("model_cards", match[1])).strip(), _read(path))
 
+    def included(match: re.Match[str]) -> str:
+        return resource("model_cards", match[1]).read_text(encoding="utf-8").strip()
 
-def _read(path: Path) -> str:
-    with open(path, encoding="utf-8") as file:
-        return file.read()
-
-
-def _unique(values: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys(values))
+    return INCLUDE.sub(included, path.read_text(encoding="utf-8"))
 
 
 def is_hub_id(name: str | None) -> bool:
-    """Whether a name can be a repository of the Hub and is no path that exists here.
-
-    Args:
-        name: what a model was loaded from.
-
-    Example:
-        >>> is_hub_id("user/encoder"), is_hub_id(None)
-        (True, False)
-    """
+    """Whether a name can be a repository of the Hub and is no path that exists here."""
     return name is not None and not os.path.exists(name) and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) is not None
 
 
-def _eval_results(
-    metrics: Mapping[str, float], data: Mapping[str, Any], pipeline_tag: str, scored: tuple[str, str] | None
-) -> list[Any] | None:
+def hub_id_of(name: str | None) -> str | None:
+    """The repository that a model's name stands for: itself, or that of which a folder is a copy or was made."""
+    if name is None or is_hub_id(name):
+        return name
+    for part in reversed(Path(name).absolute().parts):  # the Hub's cache
+        if re.fullmatch(r"models--[\w.-]+", part):
+            return part.removeprefix("models--").replace("--", "/", 1)
+    try:
+        front = (Path(name) / "README.md").read_text(encoding="utf-8").split("\n---")[0]
+    except (OSError, ValueError):
+        return None
+    found = re.search(r"^base_model:\s+([\w./-]+)$", front, re.MULTILINE)
+    return found[1] if found and is_hub_id(found[1]) else None
+
+
+def _widget(card: Mapping[str, Any]) -> list[Any]:
+    """Examples for the Hub's widget: what is given, or a general one in a language that is known."""
+    if "widget" in card:
+        return list(card["widget"])
+    language, tag = next((one for one in card["language"] if one in SENTENCES), None), card["pipeline_tag"]
+    if language is None or card.get("library_name", "transformers") != "transformers":
+        return []
+    text, masked, question = SENTENCES[language]
+    if tag == "question-answering":
+        return [{"text": question, "context": text}]
+    if tag == "fill-mask":
+        return [{"text": masked.format(mask=card["mask"])}] if card["mask"] else []
+    return [{"text": text}] if tag in OF_A_TEXT else []
+
+
+def _mask_token(folder: Path) -> str | None:
+    """The mask of the folder's tokenizer."""
+    file = folder / "tokenizer_config.json"
+    found = read_json(file).get("mask_token") if file.is_file() else None
+    return found.get("content") if isinstance(found, dict) else found
+
+
+def _versions(library: str) -> list[tuple[str, str]]:
+    """What the folder was made with, as far as it is installed."""
+    found = []
+    for name in (*FRAMEWORKS, *(["peft"] if library == "peft" else [])):
+        try:
+            found.append((name, version(name)))
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _page_of(family: str) -> str:
+    """The page of a family, or of every other model."""
+    try:
+        resource("model_cards", f"{family}.md")
+    except FileNotFoundError:
+        return "how-to/load"
+    return f"families/{family}"
+
+
+def _page(name: str) -> str:
+    """A page of the documentation: a link if the package says where that is, else its place in the source."""
+    try:
+        urls = dict(url.split(", ", 1) for url in metadata("hf-ptm-ext").get_all("Project-URL") or ())
+    except PackageNotFoundError:
+        urls = {}
+    site = urls.get("Documentation")
+    return f"[{name}]({site.rstrip('/')}/{name}/)" if site else f"`docs/{name}.md` in the source of hf-ptm-ext"
+
+
+def _eval_results(card: Mapping[str, Any]) -> list[Any] | None:
     from huggingface_hub import EvalResult
 
-    finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
+    data, (name, split) = card["data"], card.get("scored") or ("", "held-out")
     results = [
         EvalResult(
-            task_type=pipeline_tag,
-            task_name=TASK_NAMES.get(pipeline_tag),
+            task_type=card["pipeline_tag"],
+            task_name=TASK_NAMES.get(card["pipeline_tag"]),
             dataset_type=str(data.get("hub_id") or "text"),
-            dataset_name=str((scored and scored[0]) or data["name"]),
-            dataset_split=scored[1] if scored else "held-out",
-            metric_type=name,
-            metric_name=name.replace("_", " "),
+            dataset_name=str(name or data["name"]),
+            dataset_split=split,
+            metric_type=metric,
+            metric_name=metric.replace("_", " "),
             metric_value=value,
         )
-        for name, value in finite.items()
+        for metric, value in card["metrics"].items()
+        if math.isfinite(value)
     ]
     return results or None
 
 
-def _results(
-    metrics: Mapping[str, float],
-    baselines: Mapping[str, float],
-    initial: Mapping[str, float] | None,
-    before: str,
-) -> tuple[list[str], list[list[str]]]:
+def _results(card: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Header and rows of the table of results; columns without any value are left out."""
-    initial = {name.removeprefix("eval_"): value for name, value in (initial or {}).items()}
-    baselines = {name.removeprefix("eval_"): value for name, value in baselines.items()}
-    columns = {before: initial, "value": metrics, "baseline": baselines}
-    columns = {name: values for name, values in columns.items() if values}
-    names = _unique([*metrics, *initial, *baselines])
+    sources = {
+        card.get("before", "before training"): card.get("initial_metrics") or {},
+        "value": card["metrics"],
+        "baseline": card["baselines"],
+    }
+    columns = {
+        column: {name.removeprefix("eval_"): value for name, value in values.items()}
+        for column, values in sources.items()
+        if values
+    }
+    names = dict.fromkeys(name for values in (card["metrics"], *columns.values()) for name in values)
     rows = [[name, *(_cell(values.get(name, "")) for values in columns.values())] for name in names]
     return ["metric", *columns], rows
 
@@ -438,6 +508,3 @@ def _cell(value: Any) -> str:
     if isinstance(value, PurePath) or os.path.isabs(text):
         text = PurePath(text).name
     return " ".join(text.split()).replace("|", "\\|")
-
-
-__all__ = ["card_problems", "check_card_fields", "validate_model_card", "write_model_card"]

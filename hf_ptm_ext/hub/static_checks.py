@@ -17,36 +17,20 @@ from .export import families, full_auto_map
 
 # Files in which transformers looks for classes and their options.
 CONFIG_FILES = (
-    "config.json",
-    "tokenizer_config.json",
-    "processor_config.json",
-    "preprocessor_config.json",
-    "video_preprocessor_config.json",
-    "generation_config.json",
-    "adapter_config.json",
+    *("config.json", "generation_config.json", "adapter_config.json", "tokenizer_config.json"),
+    *("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json"),
 )
 # Large, and nothing is looked up in them.
 NO_CONFIG_FILES = ("tokenizer.json", "vocab.json")
 # Fields that may name a kernel of the Hub, which is code too.
 KERNEL_FIELDS = (
-    "attn_implementation",
-    "_attn_implementation",
-    "experts_implementation",
-    "_experts_implementation",
+    *("attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation"),
     "kernel_config",
 )
 
 
 def static_problems(folder: Path, config: Mapping[str, Any]) -> list[str]:
-    """Everything that is wrong with a checkpoint's files, as far as reading them tells.
-
-    Args:
-        folder: the checkpoint's folder.
-        config: its `config.json`.
-
-    Returns:
-        Sentences, empty if nothing was found.
-    """
+    """Everything that is wrong with a checkpoint's files, as far as reading them tells."""
     problems = []
     if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
         problems.append(f"{folder.name} has no weights: neither a .safetensors nor a .bin file.")
@@ -71,26 +55,12 @@ def static_problems(folder: Path, config: Mapping[str, Any]) -> list[str]:
 
 
 def reads_code(folder: Path) -> bool:
-    """Whether any file of a checkpoint names a class of code that travels with it.
-
-    Args:
-        folder: the checkpoint's folder.
-
-    Returns:
-        True if loading it needs `trust_remote_code`.
-    """
+    """Whether any file of a checkpoint names a class of code that travels with it."""
     return any(found for _, content in _files(folder) for found in _references(content))
 
 
 def pipeline_code(folder: Path) -> set[str]:
-    """Code files that pipelines of a checkpoint bring: saving the model alone does not copy them.
-
-    Args:
-        folder: the checkpoint's folder.
-
-    Returns:
-        Names of the files that `custom_pipelines` names and of all that these import, those of an `auto_map` aside.
-    """
+    """Code files that pipelines of a checkpoint bring: saving the model alone does not copy them."""
     named: dict[bool, list[str]] = {True: [], False: []}
     for _, content in _files(folder):
         for entry, value in _references(content):
@@ -264,6 +234,3 @@ def _relative_imports(path: Path) -> Iterable[str]:
     return [
         node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module
     ]
-
-
-__all__ = ["pipeline_code", "reads_code", "static_problems"]

@@ -1,13 +1,7 @@
-"""Does a checkpoint work where this package is not installed?
+"""Does a checkpoint work where this package is not installed? A fresh process that cannot import it says so.
 
-The checkpoint is loaded through every auto class of its auto_map in a fresh process that cannot import the package;
-its outputs are compared with those of the installed classes, it is re-saved, and the copy is loaded again. A head that
-the file lacks would be random: both processes give such weights the same values, made from their names, so that its
-code is compared too.
-
-Code is announced before it runs, and runs only where that was asked for: files that are byte for byte those of the
-installed package are ours, any other needs `trust_remote_code`. Nothing that a checkpoint takes from another
-repository is ever run. The fresh process gets no token, key or password of the environment; it is no sandbox.
+A head that the file lacks would be random: both processes give such weights the same values, so that its code is
+compared too. The fresh process gets no token, key or password of the environment; it is no sandbox.
 """
 
 import json
@@ -19,13 +13,15 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ..hints import did_you_mean
+from ..redaction import may_be_secret
 from . import fresh_process
-from .export import code_files, families, read_config
-from .pipelines import pipeline_files
+from .adapted import adapted_classes, auto_class_of, is_adapted
+from .export import code_files, families, pipeline_files, read_config, written_files
 from .static_checks import pipeline_code, reads_code, static_problems
 
 # Auto classes whose entries are no models.
@@ -35,7 +31,6 @@ TOKENIZER_FILES = ("tokenizer_config.json", "tokenizer.json", "vocab.txt")
 DOWNLOADED = ("*.json", "*.py", "*.safetensors", "*.bin", "*.txt", "*.model", "*.md")
 TOLERANCE = 1e-5
 AS_INSTALLED = "as installed"
-SEQ2SEQ = "AutoModelForSeq2SeqLM"
 # Variables that the fresh process keeps: paths, language, and what decides how numbers are computed.
 KEPT_VARIABLES = re.compile(
     r"PATH|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|TEMP|TMP|SYSTEMROOT|SYSTEMDRIVE|WINDIR|COMSPEC|PATHEXT|(DY)?LD_\w+|VIRTUAL_ENV|"
@@ -43,7 +38,6 @@ KEPT_VARIABLES = re.compile(
     r"NCCL|NUMEXPR|NVIDIA|OMP|ONEDNN|OPENBLAS|PYTORCH|ROCR|TORCH|TORCHINDUCTOR|TRITON|VECLIB|XLA)_\w+",
     re.IGNORECASE,
 )
-SECRET_NAMES = re.compile("TOKEN|KEY|SECRET|PASS|CRED|AUTH|COOKIE|SESSION|PRIVATE", re.IGNORECASE)
 # What `generate(custom_generate=...)` runs; a family's search is in its checkpoints under this name too.
 CUSTOM_GENERATE = "custom_generate/generate.py"
 
@@ -73,7 +67,7 @@ class AutoClassResult:
 class Verification:
     """Result of `verify`.
 
-    Example:
+    Examples:
         >>> Verification("folder", problems=["config.json is missing."]).ok
         False
 
@@ -108,6 +102,9 @@ def verify(
 ) -> Verification:
     """Verify a checkpoint's folder or a repository of the Hub. This runs the code that it carries.
 
+    The checkpoint is loaded through every auto class of its auto_map, its outputs are compared with those of the
+    installed classes, it is re-saved, and the copy is loaded again. Code of another repository is never run.
+
     Args:
         source: a folder, or a Hub id.
         trust_remote_code: needed for a Hub id, and for a folder with any code file that is not, byte for byte, one of
@@ -115,8 +112,7 @@ def verify(
         revision: branch, tag or commit of a Hub id; it is resolved to a commit once, and only that commit is run.
         timeout: seconds that the fresh process may take (default 600).
         tolerance: largest difference of an output that passes (default 1e-5).
-        announce: called with each line about what will be run (commit, code files and their SHA-256) before anything
-            is run.
+        announce: called, before anything is run, with each line about what will be (commit, code files, SHA-256).
 
     Returns:
         The findings; `ok` is the verdict.
@@ -125,7 +121,7 @@ def verify(
         FileNotFoundError: the folder does not exist.
         ValueError: `trust_remote_code` is needed and was not given; nothing was run.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> from hf_ptm_ext import SpanBertConfig, SpanBertModel
         >>> sizes = dict(vocab_size=60, hidden_size=32, num_hidden_layers=1, num_attention_heads=4)
@@ -135,18 +131,18 @@ def verify(
         ...     print(verify(folder).problems)
         ['boundary_spanbert.py is missing: another code file imports it.']
     """
-    announce = announce or (lambda line: None)
     folder, commit = _fetch(str(source), trust_remote_code, revision)
     found = Verification(str(source), commit, fresh_process.digests(folder))
-    remarks = _remarks(found.code)
-    for line in _announcement(found, remarks):
-        announce(line)
     try:
         config = read_config(folder)
     except (FileNotFoundError, ValueError) as error:
         found.problems.append(str(error))
-        return found
-    found.problems += static_problems(folder, config)
+        config = {}
+    remarks = _remarks(found.code, config)
+    for line in _announcement(found, remarks):
+        if announce is not None:
+            announce(line)
+    found.problems += static_problems(folder, config) if config else []
     if found.problems:
         return found
     auto_map = config.get("auto_map") or {}
@@ -158,26 +154,33 @@ def verify(
         )
         return found
     _check_trust(found, remarks, trust_remote_code)
-    job = {
-        "source": str(folder.resolve()) if commit is None else str(source),
-        "revision": commit,
-        "auto_classes": auto_classes,
-        # A checkpoint that names no code needs none.
-        "trust_remote_code": reads_code(folder),
-        "has_tokenizer": any((folder / name).is_file() for name in TOKENIZER_FILES),
-        "has_processor": (folder / "processor_config.json").is_file(),
-    }
+    job = _job(found, folder, auto_classes)
     with tempfile.TemporaryDirectory(prefix="hf-ptm-ext-verify-") as temporary:
         report = _run_fresh(job, Path(temporary), timeout, found)
-        if not auto_map or config.get("model_type") in families():
+        adapted = adapted_classes(config) if is_adapted(config) and written_files(config) else {}
+        if not auto_map or adapted or config.get("model_type") in families():
+            comparison = _Comparison(folder, auto_map, job, report, Path(temporary), found.code, adapted)
             with _quiet():
-                _compare(report, job, folder, auto_map, Path(temporary), tolerance, found)
+                _compare(comparison, tolerance, found)
         else:
             found.problems.append(
                 f"`model_type` {config.get('model_type')!r} is not a family of the installed package: its outputs "
                 "cannot be compared."
             )
     return found
+
+
+def _job(found: Verification, folder: Path, auto_classes: list[str]) -> dict[str, Any]:
+    """What the fresh process is told."""
+    return {
+        "source": str(folder.resolve()) if found.commit is None else found.source,
+        "revision": found.commit,
+        "auto_classes": auto_classes,
+        # A checkpoint that names no code needs none.
+        "trust_remote_code": reads_code(folder),
+        "has_tokenizer": any((folder / name).is_file() for name in TOKENIZER_FILES),
+        "has_processor": (folder / "processor_config.json").is_file(),
+    }
 
 
 @contextmanager
@@ -204,9 +207,11 @@ def _fetch(source: str, trust_remote_code: bool, revision: str | None) -> tuple[
     if path.exists() or not re.fullmatch(r"[\w-][\w.-]*(/[\w.-]+)?", source):
         raise FileNotFoundError(f"`source` must be a checkpoint's folder or a Hub id, got {source}: no such folder.")
     if not trust_remote_code:
+        folders = [one.name for one in path.parent.iterdir() if one.is_dir()] if path.parent.is_dir() else []
         raise ValueError(
-            f"{source} is no folder, so it is a repository of the Hub, and verifying it runs the code in it. Read "
-            "that code, then pass `--trust-remote-code`, best with the `--revision` that was read."
+            f"There is no folder {source}.{did_you_mean(path.name, folders)} If a repository of the Hub is meant, "
+            "verifying it runs the code in it: read that code, then pass `--trust_remote_code`, best with the "
+            "`--revision` that was read."
         )
     from huggingface_hub import HfApi, snapshot_download
 
@@ -214,19 +219,18 @@ def _fetch(source: str, trust_remote_code: bool, revision: str | None) -> tuple[
     return Path(snapshot_download(source, revision=commit, allow_patterns=list(DOWNLOADED))), commit
 
 
-def _remarks(code: Mapping[str, str]) -> dict[str, str]:
-    """How each code file stands to the installed package."""
+def _remarks(code: Mapping[str, str], config: Mapping[str, Any]) -> dict[str, str]:
+    """How each code file stands to the installed package, and to what it writes for such a checkpoint."""
     paths = [*pipeline_files(), *(path for family in families() for path in code_files(family))]
     installed = {path.name: fresh_process.code_digest(path) for path in paths}
-    remarks = {}
-    for name, digest in code.items():
-        if name == CUSTOM_GENERATE and digest in installed.values():  # a copy of the family's own search
-            remarks[name] = AS_INSTALLED
-        elif name not in installed:
-            remarks[name] = "not in the installed package"
-        else:
-            remarks[name] = AS_INSTALLED if installed[name] == digest else "differs from the installed package"
-    return remarks
+    installed |= {name: fresh_process.text_digest(text) for name, text in written_files(config).items()}
+
+    def remark(name: str, digest: str) -> str:
+        if installed.get(name) == digest or (name == CUSTOM_GENERATE and digest in installed.values()):
+            return AS_INSTALLED
+        return "differs from the installed package" if name in installed else "not in the installed package"
+
+    return {name: remark(name, digest) for name, digest in code.items()}
 
 
 def _announcement(found: Verification, remarks: Mapping[str, str]) -> list[str]:
@@ -244,7 +248,7 @@ def _check_trust(found: Verification, remarks: Mapping[str, str], trust_remote_c
     if foreign and not trust_remote_code:
         raise ValueError(
             f"{found.source} has code files that are not those of the installed package, and verifying runs them: "
-            f"{', '.join(foreign)}. Read them, then pass `--trust-remote-code`. Nothing was run."
+            f"{', '.join(foreign)}. Read them, then pass `--trust_remote_code`. Nothing was run."
         )
 
 
@@ -254,19 +258,10 @@ def _upstream_auto_classes(config: Mapping[str, Any]) -> list[str]:
     import transformers
 
     model_type, architectures = config.get("model_type"), config.get("architectures") or []
-    if model_type not in transformers.CONFIG_MAPPING or model_type in families():
+    if not model_type or model_type not in transformers.CONFIG_MAPPING or model_type in families():
         return []
-    config_class = transformers.CONFIG_MAPPING[model_type]
-    # BART is a masked language model too, but nobody loads it as one.
-    by_use = sorted(vars(transformers.models.auto.modeling_auto), key=lambda name: (name != SEQ2SEQ, name))
-    for name in by_use:
-        mapping = getattr(getattr(transformers.models.auto.modeling_auto, name), "_model_mapping", None)
-        if name.startswith("AutoModelFor") and mapping is not None and config_class in mapping:
-            classes = mapping[config_class]
-            classes = classes if isinstance(classes, tuple) else (classes,)
-            if any(item.__name__ in architectures for item in classes):
-                return ["AutoModel", name]
-    return ["AutoModel"]
+    found = [auto_class_of(transformers.CONFIG_MAPPING[model_type], str(name)) for name in architectures]
+    return list(dict.fromkeys(["AutoModel", *filter(None, found[:1])]))
 
 
 def _run_fresh(job: Mapping[str, Any], folder: Path, timeout: float, found: Verification) -> dict[str, Any]:
@@ -319,7 +314,7 @@ def _environment_without_secrets(folder: Path) -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
-        if KEPT_VARIABLES.fullmatch(name) and not SECRET_NAMES.search(name) and "://" not in value
+        if KEPT_VARIABLES.fullmatch(name) and not may_be_secret(name) and "://" not in value
     }
     return kept | {
         "HOME": str(home),
@@ -333,23 +328,13 @@ def _environment_without_secrets(folder: Path) -> dict[str, str]:
     }
 
 
-def _compare(
-    report: Mapping[str, Any],
-    job: Mapping[str, Any],
-    folder: Path,
-    auto_map: Mapping[str, Any],
-    outputs: Path,
-    tolerance: float,
-    found: Verification,
-) -> None:
-    """Compare the report with the installed classes, and add results and problems."""
-    for auto_class in job["auto_classes"]:
-        entry = report.get(auto_class)
-        if entry is None:
-            found.results.append(AutoClassResult(auto_class, error="not reached"))
-            continue
-        result = _result(auto_class, entry, folder, auto_map, outputs, found.code)
+def _compare(comparison: "_Comparison", tolerance: float, found: Verification) -> None:
+    """Add results and problems."""
+    for auto_class in comparison.job["auto_classes"]:
+        result = comparison.result(auto_class)
         found.results.append(result)
+        if auto_class not in comparison.report:  # it was said why
+            continue
         if result.error:
             found.problems.append(f"{auto_class}: {result.error}")
         elif result.difference is None or not result.difference <= tolerance:
@@ -357,41 +342,87 @@ def _compare(
                 f"{auto_class}: outputs differ from those of the installed {result.class_name} by "
                 f"{result.difference:.2g}, more than {tolerance:g}."
             )
-    for name, (present, _) in fresh_process.BESIDE_THE_MODEL.items():
-        if job[present]:
-            found.problems += _problems_beside_the_model(name, report.get(name), folder)
+    found.problems += comparison.problems_beside_the_model()
 
 
-def _result(
-    auto_class: str,
-    entry: Mapping[str, Any],
-    folder: Path,
-    auto_map: Mapping[str, Any],
-    outputs: Path,
-    code: Mapping[str, str],
-) -> AutoClassResult:
-    from safetensors.torch import load_file
+@dataclass
+class _Comparison:
+    """What the fresh process reported beside what the installed classes give, for a checkpoint in `folder`."""
 
-    import hf_ptm_ext  # noqa: F401 - registers the installed classes
+    folder: Path
+    auto_map: Mapping[str, Any]
+    job: Mapping[str, Any]
+    report: Mapping[str, Any]
+    outputs: Path
+    code: Mapping[str, str]
+    adapted: Mapping[str, type]  # auto class -> the installed class with adapters
 
-    if "error" in entry:
-        return AutoClassResult(auto_class, error=f"does not load in a fresh process: {entry['error']}")
-    if not entry["module"].startswith("transformers_modules." if auto_map else "transformers."):
-        return AutoClassResult(auto_class, entry["class_name"], error=f"came from {entry['module']}, not its own code")
-    try:
-        installed, missing = fresh_process.load_filled(auto_class, str(folder), None, False)
-    except Exception as error:  # whatever goes wrong in loading is the finding
-        return AutoClassResult(auto_class, entry["class_name"], error=f"the installed class does not load it: {error}")
-    heads, error = _missing_heads(installed, missing)
-    if not type(installed).__module__.startswith("hf_ptm_ext." if auto_map else "transformers."):
-        return AutoClassResult(auto_class, entry["class_name"], heads, error="the package has no class for it")
-    try:
-        expected = fresh_process.outputs_of(installed)
-    except Exception as error:
-        return AutoClassResult(auto_class, entry["class_name"], heads, error=f"the installed class fails: {error}")
-    difference = fresh_process.largest_difference(expected, load_file(outputs / f"{auto_class}.safetensors"))
-    error = error or _resave_problem(entry, auto_map, code, folder)
-    return AutoClassResult(auto_class, entry["class_name"], heads, difference, not error, error)
+    def result(self, auto_class: str) -> AutoClassResult:
+        """What was found for an auto class."""
+        from safetensors.torch import load_file
+
+        import hf_ptm_ext  # noqa: F401 - registers the installed classes
+
+        entry = self.report.get(auto_class)
+        if entry is None:
+            return AutoClassResult(auto_class, error="not reached")
+        if "error" in entry:
+            return AutoClassResult(auto_class, error=f"does not load in a fresh process: {entry['error']}")
+        found = AutoClassResult(auto_class, entry["class_name"])
+        if not entry["module"].startswith("transformers_modules." if self.auto_map else "transformers."):
+            return replace(found, error=f"came from {entry['module']}, not its own code")
+        try:
+            loader = self.adapted.get(auto_class, auto_class)
+            installed, missing = fresh_process.load_filled(loader, str(self.folder), None, False)
+        except Exception as error:  # whatever goes wrong in loading is the finding
+            return replace(found, error=f"the installed class does not load it: {error}")
+        heads, problem = _missing_heads(installed, missing)
+        found = replace(found, new_heads=heads)
+        if not type(installed).__module__.startswith("hf_ptm_ext." if self.auto_map else "transformers."):
+            return replace(found, error="the package has no class for it")
+        try:
+            expected = fresh_process.outputs_of(installed)
+        except Exception as error:
+            return replace(found, error=f"the installed class fails: {error}")
+        difference = fresh_process.largest_difference(expected, load_file(self.outputs / f"{auto_class}.safetensors"))
+        problem = problem or self.resave_problem(entry)
+        return replace(found, difference=difference, resaved=not problem, error=problem)
+
+    def resave_problem(self, entry: Mapping[str, Any]) -> str:
+        """What is wrong with the re-saved copy."""
+        resaved, pipeline = entry["resaved"], pipeline_code(self.folder)
+        wanted = ["config.json", *(name for name in self.code if "/" not in name and name not in pipeline)]
+        wanted += [name for name in ("tokenizer_config.json",) if (self.folder / name).is_file()]
+        if lacking := [name for name in wanted if name not in resaved]:
+            return f"the re-saved copy lacks {', '.join(lacking)}"
+        if changed := [name for name, digest in self.code.items() if resaved.get(name, digest) != digest]:
+            return f"the re-saved copy has another {', '.join(changed)}"
+        if lost := sorted(self.auto_map.keys() - entry["auto_map"].keys() - {"AutoTokenizer", "AutoProcessor"}):
+            return f"the `auto_map` of the re-saved copy lacks {', '.join(lost)}"
+        if not entry["resave_difference"] <= TOLERANCE:
+            return f"the re-saved copy gives other outputs, by {entry['resave_difference']:.2g}"
+        return ""
+
+    def problems_beside_the_model(self) -> Iterator[str]:
+        """What is wrong with the checkpoint's tokenizer or processor."""
+        for name, (present, use) in fresh_process.BESIDE_THE_MODEL.items():
+            entry = self.report.get(name)
+            if not self.job[present]:
+                continue
+            if entry is None:
+                yield f"{name}: not reached in the fresh process."
+            elif "error" in entry:
+                yield f"{name}: does not load in a fresh process: {entry['error']}"
+            else:
+                try:
+                    _, output = use(str(self.folder), None, False)
+                except Exception as error:  # a class that the package has not, or files that it cannot read
+                    message = " ".join(str(error).split())
+                    yield f"{name}: loads as {entry['class_name']}, but not with the installed classes: {message}"
+                    continue
+                if output != entry["output"]:
+                    what = f"{name}: {entry['class_name']}"
+                    yield f"{what} gives another output than the installed one for a fixed text."
 
 
 def _missing_heads(model: Any, missing: list[str]) -> tuple[tuple[str, ...], str]:
@@ -416,47 +447,3 @@ def _missing_heads(model: Any, missing: list[str]) -> tuple[tuple[str, ...], str
             lacking = next(name for name in missing if head_of(name) == head)
             return (), f"the file has only a part of {head}: it lacks {lacking}"
     return tuple(heads), ""
-
-
-def _resave_problem(
-    entry: Mapping[str, Any], auto_map: Mapping[str, Any], code: Mapping[str, str], folder: Path
-) -> str:
-    resaved = entry["resaved"]
-    wanted = [
-        "config.json",
-        *(name for name in code if "/" not in name and name not in pipeline_code(folder)),
-        *(["tokenizer_config.json"] if (folder / "tokenizer_config.json").is_file() else []),
-    ]
-    lacking = [name for name in wanted if name not in resaved]
-    if lacking:
-        return f"the re-saved copy lacks {', '.join(lacking)}"
-    changed = [name for name, digest in code.items() if resaved.get(name, digest) != digest]
-    if changed:
-        return f"the re-saved copy has another {', '.join(changed)}"
-    lost = [
-        name for name in auto_map if name not in entry["auto_map"] and name not in ("AutoTokenizer", "AutoProcessor")
-    ]
-    if lost:
-        return f"the `auto_map` of the re-saved copy lacks {', '.join(lost)}"
-    if not entry["resave_difference"] <= TOLERANCE:
-        return f"the re-saved copy gives other outputs, by {entry['resave_difference']:.2g}"
-    return ""
-
-
-def _problems_beside_the_model(name: str, entry: Mapping[str, Any] | None, folder: Path) -> list[str]:
-    """What is wrong with the checkpoint's tokenizer or processor."""
-    if entry is None:
-        return [f"{name}: not reached in the fresh process."]
-    if "error" in entry:
-        return [f"{name}: does not load in a fresh process: {entry['error']}"]
-    try:
-        _, output = fresh_process.BESIDE_THE_MODEL[name][1](str(folder), None, False)
-    except Exception as error:  # a class that the package has not, or files that it cannot read
-        message = " ".join(str(error).split())
-        return [f"{name}: loads as {entry['class_name']}, but not with the installed classes: {message}"]
-    if output != entry["output"]:
-        return [f"{name}: {entry['class_name']} gives another output than the installed one for a fixed text."]
-    return []
-
-
-__all__ = ["AutoClassResult", "Verification", "verify"]

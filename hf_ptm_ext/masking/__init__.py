@@ -9,9 +9,8 @@ Objectives that change the length of a text (`sentences`, `infilling`, `span_cor
 work on rows laid end to end, see `ragged`.
 """
 
-from ._checks import check_probability
-from .budget import bert_budget, span_budget
 from .candidates import block_starts, candidate_mask, check_sequences, sequence_groups
+from .checks import check_probability
 from .entities import check_entity_fate, corrupt_entities, entity_candidates
 from .fragments import (
     LENGTH_RULES,
@@ -29,11 +28,19 @@ from .infilling import (
     poisson_length_probabilities,
     sample_infilling_spans,
 )
-from .label_positions import fixed_label_positions
 from .ngrams import ngram_size_probabilities, sample_ngrams
-from .order import rank_within_groups, shuffled_within_groups
-from .pairs import boundary_pairs, pack_pairs
-from .ragged import append_to_rows, index_ranges, pad_ragged, row_index, row_offsets, row_positions
+from .pairs import boundary_pairs, fixed_label_positions, pack_pairs
+from .ragged import (
+    append_to_rows,
+    index_ranges,
+    pad_ragged,
+    random_subsets,
+    rank_within_groups,
+    row_index,
+    row_offsets,
+    row_positions,
+    shuffled_within_groups,
+)
 from .replacement import (
     IGNORE_INDEX,
     RandomTokens,
@@ -55,10 +62,16 @@ from .span_corruption import (
     span_corruption_lengths,
 )
 from .spans import sample_spans, span_length_probabilities
-from .subsets import random_subsets
-from .tokens import bernoulli_items, bernoulli_tokens, exact_tokens, weighted_tokens
-from .whole_word import bernoulli_words, cover_chosen, exact_units, exact_words, groups_of
-from .words import word_starts, word_starts_from_ids
+from .tokens import bernoulli_items, bernoulli_tokens, bert_budget, exact_tokens, span_budget, weighted_tokens
+from .whole_word import (
+    bernoulli_words,
+    cover_chosen,
+    exact_units,
+    exact_words,
+    groups_of,
+    word_starts,
+    word_starts_from_ids,
+)
 
 __all__ = [
     "IGNORE_INDEX",

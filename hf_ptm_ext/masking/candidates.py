@@ -4,11 +4,9 @@ Never a candidate: special tokens ([CLS], [SEP], bos, eos, padding, a [MASK] tha
 that a mask column rules out. An unknown token ([UNK]) is an ordinary candidate, as in BERT.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
-from ._checks import check_same_shape
+from .checks import check_same_shape
 from .segments import first_positions, previous
 
 
@@ -18,7 +16,7 @@ def candidate_mask(
     real_tokens: np.ndarray | None = None,
     special_tokens_mask: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Mark the positions that masking may choose.
+    """Mark the positions that masking may choose, boolean `(batch, seq_len)`.
 
     Args:
         input_ids: Token ids `(batch, seq_len)`.
@@ -26,13 +24,7 @@ def candidate_mask(
         real_tokens: `(batch, seq_len)`, non-zero on text and zero on padding (an attention mask).
         special_tokens_mask: `(batch, seq_len)`, non-zero where the caller forbids masking; adds to the table.
 
-    Returns:
-        Boolean `(batch, seq_len)`.
-
-    Raises:
-        ValueError: If shapes differ or an id lies outside the table.
-
-    Example:
+    Examples:
         >>> table = np.array([True, False, False])
         >>> candidate_mask(np.array([[0, 1, 2, 0]]), table).astype(int)
         array([[0, 1, 1, 0]])
@@ -53,7 +45,7 @@ def candidate_mask(
 
 
 def block_starts(candidates: np.ndarray, sequence_ids: np.ndarray | None = None) -> np.ndarray:
-    """Mark the first token of every content block.
+    """Mark the first token of every content block, boolean `(batch, seq_len)`.
 
     A block is a maximal run of candidates; in packed rows it also ends where the sequence changes.
 
@@ -61,13 +53,7 @@ def block_starts(candidates: np.ndarray, sequence_ids: np.ndarray | None = None)
         candidates: Boolean `(batch, seq_len)`.
         sequence_ids: `(batch, seq_len)`, number of the packed sequence of each token, 0 = padding.
 
-    Returns:
-        Boolean `(batch, seq_len)`.
-
-    Raises:
-        ValueError: If the shapes differ.
-
-    Example:
+    Examples:
         >>> block_starts(np.array([[False, True, True, False, True]])).astype(int)
         array([[0, 1, 0, 0, 1]])
     """
@@ -83,13 +69,7 @@ def check_sequences(sequence_ids: np.ndarray) -> None:
     A block-diagonal mask would let the pieces of a torn sequence see each other, kernels of variable length would not,
     and the budget would count them as one. Padding may be anywhere.
 
-    Args:
-        sequence_ids: int `(batch, seq_len)`, number of the packed sequence of each token, 0 = padding.
-
-    Raises:
-        ValueError: If a sequence id is negative, or comes back after another sequence or padding; the row is named.
-
-    Example:
+    Examples:
         >>> check_sequences(np.array([[1, 1, 2, 0], [0, 1, 2, 2]]))
         >>> check_sequences(np.array([[1, 1, 2, 2, 1, 1]]))
         Traceback (most recent call last):
@@ -133,7 +113,7 @@ def sequence_groups(shape: tuple[int, int], sequence_ids: np.ndarray | None = No
     Raises:
         ValueError: If the shapes differ or a sequence id is negative.
 
-    Example:
+    Examples:
         >>> sequence_groups((1, 4), np.array([[1, 1, 2, 0]]))
         (array([[1, 1, 2, 0]]), 3)
     """

@@ -5,11 +5,9 @@ Each position with an entity draws once: with `replace_prob` it gets an entity d
 was there is to be predicted, as an index into the batch's distinct entities with "none" in front.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
-from ._checks import check_probability
+from .checks import check_choice, check_shares
 from .replacement import IGNORE_INDEX
 
 SCOPES = ("batch", "row")
@@ -18,23 +16,10 @@ SCOPES = ("batch", "row")
 def check_entity_fate(replace_prob: float, mask_prob: float) -> None:
     """Raise unless both are probabilities and leave the rest to keeping.
 
-    Args:
-        replace_prob: Probability of another entity.
-        mask_prob: Probability of no entity.
-
-    Raises:
-        TypeError: If one is not a number.
-        ValueError: If one is outside [0, 1] or their sum is above 1.
-
-    Example:
+    Examples:
         >>> check_entity_fate(0.05, 0.15)
     """
-    check_probability("replace_prob", replace_prob)
-    check_probability("mask_prob", mask_prob)
-    if replace_prob + mask_prob > 1:
-        raise ValueError(
-            f"`replace_prob` + `mask_prob` must be at most 1, got {replace_prob} + {mask_prob}. ERNIE has 0.05 + 0.15."
-        )
+    check_shares("ERNIE has 0.05 + 0.15.", replace_prob=replace_prob, mask_prob=mask_prob)
 
 
 def corrupt_entities(
@@ -44,7 +29,7 @@ def corrupt_entities(
     mask_prob: float = 0.15,
     scope: str = "batch",
 ) -> np.ndarray:
-    """Corrupt the entities of a batch.
+    """Corrupt the entities of a batch; only positions with an entity change.
 
     Args:
         entity_ids: Clean ids `(batch, seq_len)`, 0 = none.
@@ -53,19 +38,12 @@ def corrupt_entities(
         mask_prob: Probability of no entity (reference: 0.15).
         scope: Other entities are drawn from the distinct ones of the "batch" (reference) or of the "row".
 
-    Returns:
-        Ids of the same shape; only positions with an entity differ.
-
-    Raises:
-        ValueError: If `scope` is neither of the two.
-
-    Example:
+    Examples:
         >>> rng = np.random.default_rng(0)
         >>> corrupt_entities(np.array([[0, 7, 0, 9]]), rng, replace_prob=0.0, mask_prob=1.0)
         array([[0, 0, 0, 0]])
     """
-    if scope not in SCOPES:
-        raise ValueError(f"`scope` must be one of {SCOPES}, got {scope!r}.")
+    check_choice("scope", scope, SCOPES)
     result = entity_ids.copy()
     row, column = np.nonzero(entity_ids)
     draw = rng.random(len(row))
@@ -97,7 +75,7 @@ def entity_candidates(entity_ids: np.ndarray, include_none: bool = True) -> tupl
         The distinct ids, ascending, `(num_candidates,)`, and labels `(batch, seq_len)`: the index of the clean id, or
         -100 where there is no entity. A batch without entities has the one candidate 0.
 
-    Example:
+    Examples:
         >>> entity_candidates(np.array([[0, 9, 7, 9]]))
         (array([0, 7, 9]), array([[-100,    2,    1,    2]]))
     """

@@ -11,13 +11,10 @@ The paper's rule is one fragment of half the sentence. The translation code take
 of the batch; here each row has its own. Positions count the tokens of a row from 0, without padding.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
-from ._checks import check_probability
-from .order import shuffled_within_groups
-from .ragged import row_offsets, row_positions
+from .checks import check_choice, check_probability, check_shares
+from .ragged import row_offsets, row_positions, shuffled_within_groups
 from .segments import Segments
 
 LENGTH_RULES = ("floor", "round")
@@ -28,17 +25,14 @@ def fragment_windows(lengths: np.ndarray, block_size: int | None = None, first: 
 
     Args:
         lengths: Tokens of each row, int `(num_rows,)`.
-        block_size: Tokens of a window (MASS for summarization: 64), the last of a row may be shorter; None: one
-            window for each row (the paper).
+        block_size: Tokens of a window (MASS for summarization: 64), or of the rest of a row; None: one window a
+            row (the paper).
         first: First position that may be part of a fragment (MASS: 1).
 
     Returns:
         The windows in reading order; a row without maskable position has none.
 
-    Raises:
-        ValueError: If `block_size` is below 1.
-
-    Example:
+    Examples:
         >>> fragment_windows(np.array([6, 1, 3]), block_size=4)
         Segments(row=array([0, 0, 2]), start=array([1, 5, 1]), stop=array([5, 6, 3]))
     """
@@ -60,18 +54,14 @@ def fragment_lengths(windows: Segments, probability: float, length_rule: str = "
     Args:
         windows: From `fragment_windows`.
         probability: Share of tokens to take.
-        length_rule: "floor": floor(w p) of a window of w tokens (the summarization code). "round":
-            round_half_even((w + 1) p), which counts the token before the window too (the translation code, whose only
-            window is the sentence without its first token).
+        length_rule: "floor": floor(w p) of a window of w tokens (the summarization code). "round": round_half_even((w
+            + 1) p), which counts the token before the window too (the translation code, whose only window is the
+            sentence without its first token).
 
     Returns:
         int64 `(num_windows,)`, 0 for short windows and never more than the window.
 
-    Raises:
-        TypeError: If `probability` is not a number.
-        ValueError: If `probability` is outside [0, 1] or the rule has another name.
-
-    Example:
+    Examples:
         >>> windows = fragment_windows(np.array([130]), 64)
         >>> fragment_lengths(windows, 0.15)
         array([9, 9, 0])
@@ -79,8 +69,7 @@ def fragment_lengths(windows: Segments, probability: float, length_rule: str = "
         array([11,  8])
     """
     check_probability("probability", probability)
-    if length_rule not in LENGTH_RULES:
-        raise ValueError(f"`length_rule` must be one of {LENGTH_RULES}, got {length_rule!r}. Choose one of these.")
+    check_choice("length_rule", length_rule, LENGTH_RULES)
     tokens = windows.lengths
     if length_rule == "floor":
         return np.floor(tokens * probability).astype(np.int64)
@@ -97,11 +86,7 @@ def at_least_one_token(windows: Segments, lengths: np.ndarray, rng: np.random.Ge
         lengths: From `fragment_lengths`.
         rng: Source of randomness.
 
-    Returns:
-        int64 `(num_windows,)`: `lengths`, and 1 for one window of each row that has windows but no token; a window is
-        drawn in proportion to its tokens, so every token of the row is equally likely.
-
-    Example:
+    Examples:
         >>> windows = fragment_windows(np.array([4, 65]), 64)
         >>> at_least_one_token(windows, np.array([0, 9]), np.random.default_rng(0))
         array([1, 9])
@@ -130,32 +115,24 @@ def sample_fragments(
     end_prob: float = 0.0,
     exclude_last_start: bool = False,
 ) -> Segments:
-    """Place one fragment in each window.
+    """Place one fragment in each window; they come in reading order, without empty ones.
 
     Args:
         windows: From `fragment_windows`.
         lengths: Tokens of each fragment, int `(num_windows,)`; a window with 0 has none.
         rng: Source of randomness.
         start_prob: Share of fragments at the beginning of their window (translation: 0.2).
-        end_prob: Share of fragments at its end (translation: 0.2). All others start anywhere, so both ends get a part
-            of them as well.
+        end_prob: Share of fragments at its end (translation: 0.2). All others start anywhere, at both ends too.
         exclude_last_start: Never start at the end by chance, only by `end_prob` (the repository's supervised
             translation code draws from a half-open range).
 
-    Returns:
-        The fragments in reading order, without empty ones.
-
-    Raises:
-        TypeError: If a probability is not a number.
-        ValueError: If a probability is outside [0, 1], their sum exceeds 1, or a fragment is longer than its window.
-
-    Example:
+    Examples:
         >>> windows = fragment_windows(np.array([22]))
         >>> fragments = sample_fragments(windows, np.array([11]), np.random.default_rng(0), end_prob=1.0)
         >>> fragments.start, fragments.stop
         (array([11]), array([22]))
     """
-    _check_edges(start_prob, end_prob)
+    check_edges(start_prob, end_prob)
     _check_fit(windows, lengths)
     choices = windows.lengths - lengths + 1
     free = np.maximum(choices - 1, 1) if exclude_last_start else choices
@@ -191,19 +168,12 @@ def sample_pieces(
         start_prob: As in `sample_fragments`.
         end_prob: As in `sample_fragments`.
 
-    Returns:
-        The pieces in reading order; neighbours may touch.
-
-    Raises:
-        TypeError: If a probability is not a number.
-        ValueError: If an argument is out of range.
-
-    Example:
+    Examples:
         >>> windows = fragment_windows(np.array([10]))
         >>> sample_pieces(windows, np.array([5]), 2, np.random.default_rng(0)).lengths.sum()
         np.int64(5)
     """
-    _check_edges(start_prob, end_prob)
+    check_edges(start_prob, end_prob)
     _check_fit(windows, lengths)
     if piece_length < 1:
         raise ValueError(f"`piece_length` must be at least 1, got {piece_length}. 1 masks single tokens.")
@@ -229,15 +199,9 @@ def sample_pieces(
     return Segments(windows.row[window[chosen]], start[chosen], start[chosen] + size[order][chosen])
 
 
-def _check_edges(start_prob: float, end_prob: float) -> None:
-    """Raise unless both shares leave a share for the rest."""
-    check_probability("start_prob", start_prob)
-    check_probability("end_prob", end_prob)
-    if start_prob + end_prob > 1 + 1e-9:
-        raise ValueError(
-            f"`start_prob` + `end_prob` must not exceed 1, got {start_prob} + {end_prob}. MASS for translation uses "
-            "0.2 and 0.2."
-        )
+def check_edges(start_prob: float, end_prob: float) -> None:
+    """Raise unless the shares of fragments at both ends of their windows are in range."""
+    check_shares("MASS for translation uses 0.2 and 0.2.", start_prob=start_prob, end_prob=end_prob)
 
 
 def _check_fit(windows: Segments, lengths: np.ndarray) -> None:

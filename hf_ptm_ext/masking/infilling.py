@@ -12,19 +12,15 @@ A span's start becomes the mask (with probability 0.1 a random token) and the re
 that lies inside another span is deleted with it, and spans merge. Flat tokens and rows: see `ragged`.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 
 import numpy as np
 
-from ._checks import check_probability
-from .order import shuffled_within_groups
-from .ragged import index_ranges, row_index, row_offsets
+from .checks import check_choice, check_probability
+from .ragged import index_ranges, merged, random_subsets, row_index, row_offsets, shuffled_within_groups
 from .replacement import RandomTokens
 from .segments import Segments
-from .subsets import random_subsets
 
 REPLACE_LENGTHS = (-1, 0, 1)
 
@@ -44,19 +40,13 @@ class InfillingSpans(NamedTuple):
 
 
 def poisson_length_probabilities(mean: float = 3.5, smallest: float = 1e-7) -> np.ndarray:
-    """Give the length law of text infilling.
+    """Give the length law of text infilling: P(length = k) at entry k.
 
     Args:
         mean: Parameter of the Poisson law (BART: 3.5).
         smallest: The support ends behind the first length beyond the mean with less probability than this.
 
-    Returns:
-        P(length = k) at entry k, sums to 1.
-
-    Raises:
-        ValueError: If `mean` is not positive.
-
-    Example:
+    Examples:
         >>> poisson_length_probabilities(3.5)[:4].round(3)
         array([0.03 , 0.106, 0.185, 0.216])
     """
@@ -76,7 +66,7 @@ def sample_infilling_spans(
     length_probabilities: np.ndarray,
     rng: np.random.Generator,
 ) -> InfillingSpans:
-    """Draw spans of words until each row's budget is used up exactly.
+    """Draw spans of words until each row's budget of ceil(W ratio) words is used up exactly.
 
     Args:
         word_starts: Boolean `(total,)`, flat tokens inside the bodies that begin a word.
@@ -85,14 +75,7 @@ def sample_infilling_spans(
         length_probabilities: P(length = k) at entry k (`poisson_length_probabilities`); `[0, 1]` for single words.
         rng: Source of randomness.
 
-    Returns:
-        Spans and insertions; the words of a row's spans sum up to ceil(W ratio).
-
-    Raises:
-        TypeError: If `ratio` is not a number.
-        ValueError: If `ratio` is outside [0, 1], or no length but 0 has a probability.
-
-    Example:
+    Examples:
         >>> words = np.array([0, 1, 1, 1, 1, 0], dtype=bool)
         >>> body = Segments(np.array([0]), np.array([1]), np.array([5]))
         >>> drawn = sample_infilling_spans(words, body, 0.5, np.array([0.0, 1.0]), np.random.default_rng(0))
@@ -101,7 +84,9 @@ def sample_infilling_spans(
     """
     check_probability("ratio", ratio)
     if not (length_probabilities[1:] > 0).any():
-        raise ValueError("`length_probabilities` must give a length above 0 a probability, got none.")
+        raise ValueError(
+            f"`length_probabilities` must give a length above 0 a probability, got {length_probabilities[:4]}."
+        )
     start = np.flatnonzero(word_starts)
     # Bodies lie in reading order, so the words of row i are those up to its end that no row before has.
     upto = np.searchsorted(start, body.stop, side="left")
@@ -135,7 +120,7 @@ def infill(
     random_ratio: float = 0.1,
     replace_length: int = 1,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Put masks in place of spans.
+    """Put masks in place of spans: tokens and lengths of the noisy rows.
 
     Args:
         tokens: Flat token ids `(total,)`; left as they are.
@@ -148,22 +133,14 @@ def infill(
         replace_length: 1: one mask for a span (BART). 0: spans are deleted. -1: one mask for each token; where spans
             overlap, the one that starts first decides between masks and random tokens.
 
-    Returns:
-        Tokens and lengths of the rows.
-
-    Raises:
-        TypeError: If `random_ratio` is not a number.
-        ValueError: If `random_ratio` is outside [0, 1] or `replace_length` is another number.
-
-    Example:
+    Examples:
         >>> spans = Segments(np.array([0]), np.array([1]), np.array([3]))
         >>> infill(np.array([0, 5, 6, 7, 2]), np.array([5]), spans, np.random.default_rng(0), mask_token_id=9,
         ...        random_tokens=RandomTokens(np.array([4])), random_ratio=0.0)
         (array([0, 9, 7, 2]), array([4]))
     """
     check_probability("random_ratio", random_ratio)
-    if replace_length not in REPLACE_LENGTHS:
-        raise ValueError(f"`replace_length` must be one of {REPLACE_LENGTHS}, got {replace_length}. BART uses 1.")
+    check_choice("replace_length", replace_length, REPLACE_LENGTHS, "BART uses 1.")
     noisy = tokens.copy()
     is_random = rng.random(len(spans.row)) < random_ratio
     if replace_length == -1:
@@ -197,7 +174,7 @@ def insert_tokens(
     random_tokens: RandomTokens,
     random_ratio: float = 0.1,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Insert masks and random tokens into the bodies of rows.
+    """Insert masks and random tokens into the bodies of rows: tokens and lengths of the longer rows.
 
     The n new tokens stand at a random subset of the b + n places of the new body; ceil(n random_ratio) of them are
     random ids (so a single one always is, unless the ratio is 0), the others masks.
@@ -212,14 +189,7 @@ def insert_tokens(
         random_tokens: Where random ids come from.
         random_ratio: Share of random ids (BART: 0.1).
 
-    Returns:
-        Tokens and lengths of the rows.
-
-    Raises:
-        TypeError: If `random_ratio` is not a number.
-        ValueError: If `random_ratio` is outside [0, 1].
-
-    Example:
+    Examples:
         >>> body = Segments(np.array([0]), np.array([1]), np.array([2]))
         >>> insert_tokens(np.array([0, 5, 2]), body, np.array([3]), np.array([1]), np.random.default_rng(0),
         ...               mask_token_id=9, random_tokens=RandomTokens(np.array([4])), random_ratio=0.0)
@@ -232,12 +202,9 @@ def insert_tokens(
     # Places of a row lie behind one another from the beginning of its body, moved by what rows before have gained.
     at = chosen + np.repeat(body.start + row_offsets(insertions) - row_offsets(places), insertions)
     is_random = random_subsets(insertions, np.ceil(insertions * random_ratio).astype(np.int64), rng)
-    is_new = np.zeros(int(lengths.sum()), dtype=bool)
-    is_new[at] = True
-    longer = np.full(len(is_new), mask_token_id, dtype=tokens.dtype)
-    longer[~is_new] = tokens
-    longer[at[is_random]] = random_tokens.draw(int(is_random.sum()), rng)
-    return longer, lengths
+    new = np.full(len(at), mask_token_id, dtype=tokens.dtype)
+    new[is_random] = random_tokens.draw(int(is_random.sum()), rng)
+    return merged(at, new, tokens), lengths
 
 
 def _lengths_to_budget(

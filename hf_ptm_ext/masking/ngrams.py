@@ -13,12 +13,10 @@ step: the n-gram that exceeds the budget is taken whole, and random tokens of th
 (`overflow="drop"`).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
-from ._checks import check_budget, check_probability, check_same_shape
-from .order import shuffled_within_groups
+from .checks import check_budget, check_choice, check_probability, check_same_shape
+from .ragged import row_positions, shuffled_within_groups
 from .segments import find_segments
 from .tokens import _items, exact_tokens
 
@@ -26,20 +24,13 @@ OVERFLOWS = ("clip", "drop")
 
 
 def ngram_size_probabilities(ngram_probability: float = 0.2, max_ngram_size: int = 3) -> np.ndarray:
-    """Give UniLM's law of n-gram sizes: one token, or with some probability 2 to `max_ngram_size`, all alike.
+    """Give UniLM's law of n-gram sizes, entry k - 1 for k tokens: 1, or with some probability 2 to the longest.
 
     Args:
         ngram_probability: Probability of more than one token (UniLM: 0.2, `skipgram_prb`).
         max_ngram_size: Longest n-gram in tokens (UniLM: 3, `skipgram_size`); 1 selects single tokens only.
 
-    Returns:
-        float64 `(max_ngram_size,)`, entry k - 1 for k tokens.
-
-    Raises:
-        TypeError: If `ngram_probability` is not a number.
-        ValueError: If `ngram_probability` is outside [0, 1], or `max_ngram_size` < 1, or 1 with a probability.
-
-    Example:
+    Examples:
         >>> ngram_size_probabilities()
         array([0.8, 0.1, 0.1])
     """
@@ -65,7 +56,7 @@ def sample_ngrams(
     word_starts: np.ndarray | None = None,
     overflow: str = "clip",
 ) -> np.ndarray:
-    """Select n-grams in every sequence until its budget is used up exactly.
+    """Select n-grams in every sequence until its budget is used up exactly, boolean `(batch, seq_len)`.
 
     Args:
         candidates: Boolean `(batch, seq_len)`.
@@ -79,14 +70,7 @@ def sample_ngrams(
         overflow: What happens to an n-gram that exceeds the budget: "clip" shortens it (the reference's pre-training
             helper), "drop" takes it and gives back random tokens of the sequence (its fine-tuning loader).
 
-    Returns:
-        Boolean `(batch, seq_len)`.
-
-    Raises:
-        ValueError: If shapes differ, `budget` has not one entry per sequence, the law does not sum to 1, or
-            `overflow` is unknown.
-
-    Example:
+    Examples:
         >>> text = np.ones((2, 20), dtype=bool)
         >>> first = np.zeros((2, 20), dtype=bool)
         >>> first[:, 0] = True
@@ -96,8 +80,7 @@ def sample_ngrams(
     """
     check_same_shape("block_starts", block_starts, "candidates", candidates)
     cumulative = _cumulative(size_probabilities)
-    if overflow not in OVERFLOWS:
-        raise ValueError(f"`overflow` must be one of {OVERFLOWS}, got {overflow!r}. Choose one of these.")
+    check_choice("overflow", overflow, OVERFLOWS)
     positions, item_groups, num_groups = _items(candidates, groups)
     check_budget(budget, num_groups)
     if not len(positions):
@@ -105,8 +88,7 @@ def sample_ngrams(
     order = shuffled_within_groups(item_groups, num_groups, rng)
     # A start either adds a token or is one that was added: twice the budget is enough of them.
     sizes = np.bincount(item_groups, minlength=num_groups)
-    rank = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    order = order[rank < 2 * np.repeat(budget, sizes)]
+    order = order[row_positions(sizes) < 2 * np.repeat(budget, sizes)]
     anchor = positions[order]
     length = 1 + np.minimum(np.searchsorted(cumulative, rng.random(len(anchor)), side="right"), len(cumulative) - 1)
     begin, stop = _extents(candidates, block_starts, word_starts, anchor, length)

@@ -9,14 +9,12 @@ Random tokens always differ within a unit; they come from the vocabulary uniform
 included) or by corpus frequency (SpanBERT).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from ._checks import check_probability, check_same_shape
+from .checks import check_same_shape, check_shares
 
 IGNORE_INDEX = -100
 
@@ -29,7 +27,7 @@ class RandomTokens:
         ids: Ids that can be drawn, int64 `(num_ids,)`.
         cumulative: Cumulative probabilities, float64 `(num_ids,)`; None for the uniform distribution.
 
-    Example:
+    Examples:
         >>> RandomTokens(np.array([7])).draw(2, np.random.default_rng(0))
         array([7, 7])
     """
@@ -38,15 +36,7 @@ class RandomTokens:
     cumulative: np.ndarray | None = None
 
     def draw(self, count: int, rng: np.random.Generator) -> np.ndarray:
-        """Draw independent ids.
-
-        Args:
-            count: Number of ids.
-            rng: Source of randomness.
-
-        Returns:
-            int64 `(count,)`.
-        """
+        """Draw independent ids."""
         if self.cumulative is None:
             return self.ids[rng.integers(0, len(self.ids), size=count)]
         picks = np.searchsorted(self.cumulative, rng.random(count), side="right")
@@ -60,13 +50,7 @@ def uniform_tokens(vocab_size: int, excluded: np.ndarray | None = None) -> Rando
         vocab_size: Number of ids.
         excluded: Boolean `(vocab_size,)`, ids that are never drawn; None excludes nothing, as BERT does.
 
-    Returns:
-        The distribution.
-
-    Raises:
-        ValueError: If no id is left or `excluded` has another length.
-
-    Example:
+    Examples:
         >>> uniform_tokens(4, excluded=np.array([True, False, False, True])).ids
         array([1, 2])
     """
@@ -80,13 +64,7 @@ def unigram_tokens(counts: np.ndarray, excluded: np.ndarray | None = None) -> Ra
         counts: Occurrences of each id, `(vocab_size,)`, not negative (`count_tokens`).
         excluded: Boolean `(vocab_size,)`, ids that are never drawn; None excludes nothing.
 
-    Returns:
-        The distribution over the ids with a positive count.
-
-    Raises:
-        ValueError: If a count is negative or not finite, or no positive count is left.
-
-    Example:
+    Examples:
         >>> unigram_tokens(np.array([0, 3, 1])).cumulative
         array([0.75, 1.  ])
     """
@@ -105,19 +83,13 @@ def unigram_tokens(counts: np.ndarray, excluded: np.ndarray | None = None) -> Ra
 
 
 def count_tokens(rows: Iterable[Iterable[int]], vocab_size: int) -> np.ndarray:
-    """Count the ids of a corpus.
+    """Count the ids of a corpus, int64 `(vocab_size,)`.
 
     Args:
         rows: Rows of token ids, such as the `input_ids` column of a dataset.
         vocab_size: Length of the answer.
 
-    Returns:
-        int64 `(vocab_size,)`.
-
-    Raises:
-        ValueError: If an id is outside the vocabulary.
-
-    Example:
+    Examples:
         >>> count_tokens([[1, 1], [3]], 4)
         array([0, 2, 0, 1])
     """
@@ -141,7 +113,7 @@ def replace_tokens(
     random_replace_prob: float = 0.1,
     units: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Corrupt the selected tokens.
+    """Corrupt the selected tokens of a copy of the batch.
 
     Args:
         input_ids: Token ids `(batch, seq_len)`; left as they are.
@@ -151,17 +123,10 @@ def replace_tokens(
         random_tokens: Where random ids come from; one may equal the token it replaces, as in BERT.
         mask_replace_prob: Probability of [MASK] (BERT: 0.8).
         random_replace_prob: Probability of a random token (BERT: 0.1); the rest stays as it is.
-        units: int `(batch, seq_len)`, unit of each selected token (`segment_index`): tokens of a unit share one fate.
-            None draws for each token.
+        units: Int `(batch, seq_len)`, unit of each selected token (`segment_index`), which shares one fate; None:
+            the token.
 
-    Returns:
-        A new array `(batch, seq_len)` that differs from `input_ids` at selected positions only.
-
-    Raises:
-        TypeError: If a probability is not a number.
-        ValueError: If shapes differ, a probability is outside [0, 1] or their sum exceeds 1.
-
-    Example:
+    Examples:
         >>> ids = np.array([[5, 6, 7]])
         >>> replace_tokens(ids, ids == 6, np.random.default_rng(0), mask_token_id=4,
         ...                random_tokens=uniform_tokens(9), mask_replace_prob=1.0, random_replace_prob=0.0)
@@ -187,40 +152,18 @@ def replace_tokens(
 def check_fate(mask_replace_prob: float, random_replace_prob: float) -> None:
     """Raise unless the two probabilities leave a probability for keeping the token.
 
-    Args:
-        mask_replace_prob: Probability of [MASK].
-        random_replace_prob: Probability of a random token.
-
-    Raises:
-        TypeError: If one is not a number.
-        ValueError: If one is outside [0, 1] or the sum exceeds 1.
-
-    Example:
+    Examples:
         >>> check_fate(0.8, 0.1)
     """
-    check_probability("mask_replace_prob", mask_replace_prob)
-    check_probability("random_replace_prob", random_replace_prob)
-    if mask_replace_prob + random_replace_prob > 1 + 1e-9:
-        raise ValueError(
-            "`mask_replace_prob` + `random_replace_prob` must not exceed 1, got "
-            f"{mask_replace_prob} + {random_replace_prob}. BERT uses 0.8 and 0.1."
-        )
+    check_shares(
+        "BERT uses 0.8 and 0.1.", mask_replace_prob=mask_replace_prob, random_replace_prob=random_replace_prob
+    )
 
 
 def selected_labels(input_ids: np.ndarray, selected: np.ndarray) -> np.ndarray:
-    """Label the selected positions with their original ids, also those whose fate is to stay.
+    """Label the selected positions with their original ids, also those that stay; -100 (ignored) elsewhere.
 
-    Args:
-        input_ids: Token ids before the replacement, `(batch, seq_len)`.
-        selected: Boolean `(batch, seq_len)`.
-
-    Returns:
-        `(batch, seq_len)`, -100 (ignored) outside `selected`.
-
-    Raises:
-        ValueError: If the shapes differ.
-
-    Example:
+    Examples:
         >>> selected_labels(np.array([[5, 6]]), np.array([[False, True]]))
         array([[-100,    6]])
     """

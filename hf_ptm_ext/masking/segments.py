@@ -5,13 +5,11 @@ Content blocks are the runs of maskable tokens between special tokens, words are
 masked spans are the runs of selected tokens. One data type serves all of them.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
 
-from ._checks import check_same_shape
+from .checks import check_same_shape
 
 
 class Segments(NamedTuple):
@@ -22,7 +20,7 @@ class Segments(NamedTuple):
         start: First position in the row, int64 `(num_segments,)`.
         stop: One past the last position, int64 `(num_segments,)`.
 
-    Example:
+    Examples:
         >>> Segments(np.array([0]), np.array([2]), np.array([5])).lengths
         array([3])
     """
@@ -38,16 +36,9 @@ class Segments(NamedTuple):
 
 
 def previous(values: np.ndarray, fill: int | bool) -> np.ndarray:
-    """Shift a per-token array one position to the right: entry i holds the value of token i - 1.
+    """Shift an array `(batch, seq_len)` one position to the right: entry i holds token i - 1, entry 0 `fill`.
 
-    Args:
-        values: Any array `(batch, seq_len)`.
-        fill: What position 0 gets.
-
-    Returns:
-        An array of the same shape and type.
-
-    Example:
+    Examples:
         >>> previous(np.array([[1, 2, 3]]), fill=0)
         array([[0, 1, 2]])
     """
@@ -58,19 +49,13 @@ def previous(values: np.ndarray, fill: int | bool) -> np.ndarray:
 
 
 def first_positions(mask: np.ndarray, starts: np.ndarray | None = None) -> np.ndarray:
-    """Mark the first position of every run of `mask`.
+    """Mark the first position of every run of `mask`, boolean `(batch, seq_len)`.
 
     Args:
         mask: Boolean `(batch, seq_len)`.
         starts: Boolean `(batch, seq_len)`; where true inside `mask`, a new run begins although the neighbours touch.
 
-    Returns:
-        Boolean `(batch, seq_len)`.
-
-    Raises:
-        ValueError: If the shapes differ.
-
-    Example:
+    Examples:
         >>> first_positions(np.array([[True, True, False, True]])).astype(int)
         array([[1, 0, 0, 1]])
     """
@@ -83,19 +68,13 @@ def first_positions(mask: np.ndarray, starts: np.ndarray | None = None) -> np.nd
 
 
 def find_segments(mask: np.ndarray, starts: np.ndarray | None = None) -> Segments:
-    """List the runs of `mask`.
+    """List the runs of `mask` in reading order; none of them crosses a row.
 
     Args:
         mask: Boolean `(batch, seq_len)`.
-        starts: Boolean `(batch, seq_len)`, extra beginnings inside a run (see `first_positions`).
+        starts: Boolean, extra beginnings inside a run (see `first_positions`).
 
-    Returns:
-        The runs in reading order; none of them crosses a row.
-
-    Raises:
-        ValueError: If the shapes differ.
-
-    Example:
+    Examples:
         >>> find_segments(np.array([[True, True, False, True]]))
         Segments(row=array([0, 0]), start=array([0, 3]), stop=array([2, 4]))
     """
@@ -110,19 +89,13 @@ def find_segments(mask: np.ndarray, starts: np.ndarray | None = None) -> Segment
 
 
 def segment_index(mask: np.ndarray, starts: np.ndarray | None = None) -> np.ndarray:
-    """Number the runs of `mask` over the whole batch and write the number at each of their positions.
+    """Number the runs of `mask` over the batch: the index in `find_segments` at each position, -1 outside.
 
     Args:
         mask: Boolean `(batch, seq_len)`.
-        starts: Boolean `(batch, seq_len)`, extra beginnings inside a run (see `first_positions`).
+        starts: Boolean, extra beginnings inside a run (see `first_positions`).
 
-    Returns:
-        int64 `(batch, seq_len)`: index into `find_segments(mask, starts)`, -1 outside `mask`.
-
-    Raises:
-        ValueError: If the shapes differ.
-
-    Example:
+    Examples:
         >>> segment_index(np.array([[True, True, False, True]]))
         array([[ 0,  0, -1,  1]])
     """
@@ -132,16 +105,9 @@ def segment_index(mask: np.ndarray, starts: np.ndarray | None = None) -> np.ndar
 
 
 def cover(segments: Segments, shape: tuple[int, int]) -> np.ndarray:
-    """Mark every position that lies in one of the segments.
+    """Mark every position of an array `(batch, seq_len)` that lies in one of disjoint segments.
 
-    Args:
-        segments: Disjoint segments.
-        shape: `(batch, seq_len)` of the answer.
-
-    Returns:
-        Boolean `(batch, seq_len)`.
-
-    Example:
+    Examples:
         >>> cover(Segments(np.array([0]), np.array([1]), np.array([3])), (1, 4)).astype(int)
         array([[0, 1, 1, 0]])
     """

@@ -5,27 +5,21 @@ denoising dataset: a sentence ends at a full stop whose predecessor is none; the
 What follows the last end stays where it is. What may move is the body of a row, all but its outer special tokens.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
-from ._checks import check_probability
-from .order import shuffled_within_groups
-from .ragged import index_ranges, row_index, row_positions
+from .checks import check_probability
+from .ragged import index_ranges, row_index, row_positions, shuffled_within_groups
 from .segments import Segments
 
 
 def find_sentences(full_stops: np.ndarray, body: Segments) -> Segments:
-    """List the sentences of the rows.
+    """List the sentences of the rows, in flat indices and reading order.
 
     Args:
         full_stops: Boolean `(total,)`, flat tokens that are a full stop.
         body: One segment of each row in flat indices: the tokens between its special tokens; empty ones allowed.
 
-    Returns:
-        Sentences in flat indices, in reading order.
-
-    Example:
+    Examples:
         >>> stops = np.array([0, 0, 1, 0, 1, 1, 0, 0, 0], dtype=bool)  # <s> a . b . . c d </s>
         >>> find_sentences(stops, Segments(np.array([0]), np.array([1]), np.array([8])))
         Segments(row=array([0, 0, 0]), start=array([1, 3, 5]), stop=array([3, 5, 8]))
@@ -49,7 +43,7 @@ def find_sentences(full_stops: np.ndarray, body: Segments) -> Segments:
 
 
 def permuted_sentences(sentences: Segments, total: int, ratio: float, rng: np.random.Generator) -> np.ndarray:
-    """Permute sentences within their rows.
+    """Permute sentences within their rows: the order of the tokens, int64 `(total,)`.
 
     ceil(S ratio) of the S sentences of a row, a random subset, are permuted among themselves, every order equally
     likely (some stay in place by chance).
@@ -60,14 +54,7 @@ def permuted_sentences(sentences: Segments, total: int, ratio: float, rng: np.ra
         ratio: Share of sentences (BART: 1).
         rng: Source of randomness.
 
-    Returns:
-        Order of the tokens, int64 `(total,)`.
-
-    Raises:
-        TypeError: If `ratio` is not a number.
-        ValueError: If `ratio` is outside [0, 1].
-
-    Example:
+    Examples:
         >>> sentences = Segments(np.array([0, 0]), np.array([1, 3]), np.array([3, 4]))
         >>> sorted(permuted_sentences(sentences, 5, 1.0, np.random.default_rng(0)).tolist())
         [0, 1, 2, 3, 4]
@@ -100,14 +87,7 @@ def rotated(body: Segments, total: int, probability: float, rng: np.random.Gener
         probability: Probability that a row is rotated.
         rng: Source of randomness.
 
-    Returns:
-        Order of the tokens, int64 `(total,)`.
-
-    Raises:
-        TypeError: If `probability` is not a number.
-        ValueError: If `probability` is outside [0, 1].
-
-    Example:
+    Examples:
         >>> body = Segments(np.array([0]), np.array([1]), np.array([4]))
         >>> rotated(body, 5, 1.0, np.random.default_rng(2))
         array([0, 2, 3, 1, 4])

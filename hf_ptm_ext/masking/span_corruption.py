@@ -12,35 +12,24 @@ For L tokens, noise density 0.15 and mean span length 3:
 So token 0 is never noise, and the last token always is. Flat tokens and rows: see `ragged`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
-from ._checks import check_probability
-from .ragged import index_ranges, row_index, row_offsets, row_positions
+from .checks import check_probability
+from .ragged import index_ranges, merged, random_subsets, row_index, row_offsets, row_positions
 from .segments import Segments
-from .subsets import random_subsets
 
 
 def noise_tokens_and_spans(
     lengths: np.ndarray, noise_density: float = 0.15, mean_noise_span_length: float = 3.0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Give the number of noise tokens and noise spans of rows.
+    """Give the number of noise tokens and noise spans of rows, both int64 `(num_rows,)`.
 
     Args:
         lengths: Tokens of each row without special tokens, at least 2, int `(num_rows,)`.
         noise_density: Share of noise tokens (T5: 0.15).
         mean_noise_span_length: Mean tokens of a noise span (T5: 3).
 
-    Returns:
-        Noise tokens and spans, both int64 `(num_rows,)`.
-
-    Raises:
-        TypeError: If `noise_density` is not a number.
-        ValueError: If a row has less than 2 tokens, `noise_density` is not in (0, 1), or `mean_noise_span_length` is
-            not positive.
-
-    Example:
+    Examples:
         >>> noise_tokens_and_spans(np.array([568, 10, 2]))
         (array([85,  2,  1]), array([28,  1,  1]))
     """
@@ -71,11 +60,7 @@ def span_corruption_lengths(
         Tokens of text, the most whose input is not longer than `input_length`; tokens of their target with sentinels
         and eos. At a density of 0.5 a target longer than the input loses one token, as in T5's own code.
 
-    Raises:
-        TypeError: If `noise_density` is not a number.
-        ValueError: If an option is out of range, or `input_length` has no room for two tokens of text.
-
-    Example:
+    Examples:
         >>> span_corruption_lengths(512)
         (568, 114)
     """
@@ -99,36 +84,28 @@ def span_corruption_lengths(
 
 
 def random_parts(totals: np.ndarray, parts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Split numbers into parts of at least 1, every split equally likely.
+    """Split numbers into parts of at least 1, every split equally likely; one total after the other.
 
     Args:
         totals: What is split, int `(num_totals,)`, at least 1.
         parts: Number of parts of each, int `(num_totals,)`, from 1 to the total.
         rng: Source of randomness.
 
-    Returns:
-        The parts one total after the other, int64 `(parts.sum(),)`.
-
-    Raises:
-        ValueError: If a total has no such split.
-
-    Example:
+    Examples:
         >>> random_parts(np.array([5, 3]), np.array([1, 3]), np.random.default_rng(0))
         array([5, 1, 1, 1])
     """
     totals, parts = np.asarray(totals, dtype=np.int64), np.asarray(parts, dtype=np.int64)
     if (parts < 1).any() or (parts > totals).any():
-        raise ValueError("`parts` must be between 1 and the total, so that none is empty. Lower the number of parts.")
+        wrong = int(((parts < 1) | (parts > totals)).argmax())
+        raise ValueError(
+            f"`parts` must be between 1 and the total, so that none is empty, got {parts[wrong]} parts of "
+            f"{totals[wrong]}. Lower the number of parts."
+        )
     # A part begins with the total, or behind one of its other items; gap i of total g is item i + g + 1 of all.
     cuts = np.flatnonzero(random_subsets(totals - 1, parts - 1, rng))
     cuts += row_index(parts - 1) + 1
-    begins = np.empty(len(cuts) + len(totals), dtype=np.int64)
-    first = row_offsets(parts)
-    is_first = np.zeros(len(begins), dtype=bool)
-    is_first[first] = True
-    begins[is_first] = row_offsets(totals)
-    begins[~is_first] = cuts
-    return np.diff(begins, append=int(totals.sum()))
+    return np.diff(merged(row_offsets(parts), row_offsets(totals), cuts), append=int(totals.sum()))
 
 
 def sample_span_corruption(
@@ -138,7 +115,7 @@ def sample_span_corruption(
     noise_density: float = 0.15,
     mean_noise_span_length: float = 3.0,
 ) -> Segments:
-    """Draw the noise spans of rows.
+    """Draw the noise spans of rows, in flat indices and reading order; all between them is clean.
 
     Args:
         lengths: Tokens of each row without special tokens, at least 2, int `(num_rows,)`.
@@ -146,14 +123,7 @@ def sample_span_corruption(
         noise_density: As in `noise_tokens_and_spans`.
         mean_noise_span_length: As in `noise_tokens_and_spans`.
 
-    Returns:
-        The noise spans in flat indices, in reading order; what lies between them and before the first is clean.
-
-    Raises:
-        TypeError: If `noise_density` is not a number.
-        ValueError: If a row is too short or an option out of range.
-
-    Example:
+    Examples:
         >>> sample_span_corruption(np.array([3, 2]), np.random.default_rng(0))
         Segments(row=array([0, 1]), start=array([2, 4]), stop=array([3, 5]))
     """
@@ -169,7 +139,7 @@ def sample_span_corruption(
 def sentinel_sequences(
     tokens: np.ndarray, lengths: np.ndarray, noise: Segments, sentinel_ids: np.ndarray
 ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """Write inputs and targets with sentinels, without eos.
+    """Write inputs and targets with sentinels, without eos, each with the lengths of its rows.
 
     Args:
         tokens: Flat token ids `(total,)`.
@@ -177,13 +147,7 @@ def sentinel_sequences(
         noise: From `sample_span_corruption`.
         sentinel_ids: Ids of the sentinels in order, int `(num_sentinels,)`.
 
-    Returns:
-        Input tokens with the lengths of their rows, and the same of the targets.
-
-    Raises:
-        ValueError: If a row has more noise spans than there are sentinels.
-
-    Example:
+    Examples:
         >>> noise = Segments(np.array([0]), np.array([2]), np.array([3]))
         >>> sentinel_sequences(np.array([5, 6, 7]), np.array([3]), noise, np.array([99]))
         ((array([ 5,  6, 99]), array([3])), (array([99,  7]), array([2])))
@@ -205,26 +169,14 @@ def sentinel_sequences(
     inputs = tokens.copy()
     inputs[noise.start] = sentinel
 
-    targets = np.empty(len(hidden) + len(sentinel), dtype=tokens.dtype)
-    is_sentinel = np.zeros(len(targets), dtype=bool)
-    is_sentinel[row_offsets(noise.lengths + 1)] = True
-    targets[is_sentinel] = sentinel
-    targets[~is_sentinel] = tokens[hidden]
+    targets = merged(row_offsets(noise.lengths + 1), sentinel, tokens[hidden])
     return (inputs[kept], lengths - hidden_lengths + spans), (targets, hidden_lengths + spans)
 
 
 def check_span_corruption(noise_density: float, mean_noise_span_length: float) -> None:
     """Raise unless the options of span corruption are in range.
 
-    Args:
-        noise_density: Share of noise tokens.
-        mean_noise_span_length: Mean tokens of a noise span.
-
-    Raises:
-        TypeError: If `noise_density` is not a number.
-        ValueError: If `noise_density` is not in (0, 1), or `mean_noise_span_length` is not positive.
-
-    Example:
+    Examples:
         >>> check_span_corruption(0.15, 3.0)
     """
     check_probability("noise_density", noise_density)

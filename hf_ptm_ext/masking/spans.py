@@ -13,28 +13,20 @@ span, not against the budget. Spans grow only to the right, so the first positio
 (0.046 instead of 0.15 at position 0). All of this follows facebookresearch/SpanBERT, PairWithSpanMaskingScheme.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
-from ._checks import check_same_shape
+from .checks import check_same_shape
 from .segments import Segments, find_segments
 
 
 def span_length_probabilities(geometric_p: float = 0.2, max_span_length: int = 10) -> np.ndarray:
-    """Give the clipped and renormalised geometric law of span lengths, in words.
+    """Give the clipped and renormalised geometric law of span lengths, entry k - 1 for k words.
 
     Args:
         geometric_p: Parameter of the geometric law, in (0, 1] (SpanBERT: 0.2).
         max_span_length: Longest span in words (SpanBERT: 10).
 
-    Returns:
-        float64 `(max_span_length,)`, entry k - 1 for length k.
-
-    Raises:
-        ValueError: If `geometric_p` is outside (0, 1] or `max_span_length` < 1.
-
-    Example:
+    Examples:
         >>> span_length_probabilities()[:2].round(5)
         array([0.22406, 0.17925])
     """
@@ -69,10 +61,7 @@ def sample_spans(
     Returns:
         Boolean `(batch, seq_len)`. The merged spans are its runs: `find_segments(selected, block_starts)`.
 
-    Raises:
-        ValueError: If shapes differ, or a budget exceeds its block.
-
-    Example:
+    Examples:
         >>> text = np.ones((1, 20), dtype=bool)
         >>> first = np.zeros((1, 20), dtype=bool)
         >>> first[0, 0] = True

@@ -2,22 +2,64 @@
 
 bernoulli   every candidate is selected independently with probability p (RoBERTa, upstream's collator);
             a row of n candidates stays empty with probability (1 - p)^n unless `at_least_one`
-exact       a uniformly random subset of k candidates a sequence, k from `masking.budget` (BERT)
+exact       a uniformly random subset of k candidates a sequence, k from a budget
 weighted    k candidates of the batch, drawn one after the other in proportion to weights (XLM's `sample_alpha`)
-"""
 
-from __future__ import annotations
+Budgets, from google-research/bert's create_pretraining_data.py and facebookresearch/SpanBERT's masking.py:
+
+    BERT      k = min(max_predictions, max(1, round_half_even(T p))),  T = tokens of the sequence, specials included
+    SpanBERT  m = ceil(n p),                                           n = tokens of the content block
+"""
 
 import numpy as np
 
-from ._checks import check_budget, check_probability, check_same_shape
-from .order import rank_within_groups, shuffled_within_groups
+from .checks import check_budget, check_probability, check_same_shape
+from .ragged import rank_within_groups, row_positions, shuffled_within_groups
+
+
+def bert_budget(lengths: np.ndarray, probability: float, max_predictions: int | None = None) -> np.ndarray:
+    """Give BERT's number of predictions for sequences of these lengths.
+
+    Args:
+        lengths: Tokens of each sequence with special tokens, int `(num_sequences,)`.
+        probability: Share of tokens to select (BERT: 0.15).
+        max_predictions: Upper bound (BERT: 20 for length 128); None for no bound.
+
+    Returns:
+        int64 `(num_sequences,)`; halves round to even, at least 1, 0 only for an empty sequence.
+
+    Examples:
+        >>> bert_budget(np.array([128, 30, 4, 0]), 0.15)
+        array([19,  4,  1,  0])
+    """
+    check_probability("probability", probability)
+    budget = np.maximum(np.rint(lengths * probability).astype(np.int64), 1)
+    if max_predictions is not None:
+        if max_predictions < 1:
+            raise ValueError(f"`max_predictions` must be at least 1, got {max_predictions}. Use None for no bound.")
+        budget = np.minimum(budget, max_predictions)
+    return np.where(np.asarray(lengths) > 0, budget, 0)
+
+
+def span_budget(lengths: np.ndarray, probability: float) -> np.ndarray:
+    """Give SpanBERT's number of masked tokens for blocks of these lengths, rounded up.
+
+    Args:
+        lengths: Tokens of each content block without special tokens, int `(num_blocks,)`.
+        probability: Share of tokens to select (SpanBERT: 0.15).
+
+    Examples:
+        >>> span_budget(np.array([126, 510, 1, 0]), 0.15)
+        array([19, 77,  1,  0])
+    """
+    check_probability("probability", probability)
+    return np.ceil(np.asarray(lengths) * probability).astype(np.int64)
 
 
 def bernoulli_items(
     groups: np.ndarray, num_groups: int, probability: float, rng: np.random.Generator, at_least_one: bool = False
 ) -> np.ndarray:
-    """Select items independently; items may be tokens, words or any other unit.
+    """Select items independently, boolean `(num_items,)`; items may be tokens, words or any other unit.
 
     Args:
         groups: Sequence each item belongs to, int in [0, num_groups), `(num_items,)`.
@@ -26,14 +68,7 @@ def bernoulli_items(
         rng: Source of randomness.
         at_least_one: Give a sequence that came out empty one uniformly drawn item of its own.
 
-    Returns:
-        Boolean `(num_items,)`.
-
-    Raises:
-        TypeError: If `probability` is not a number.
-        ValueError: If `probability` is outside [0, 1].
-
-    Example:
+    Examples:
         >>> rng = np.random.default_rng(0)
         >>> bernoulli_items(np.array([0, 0, 1]), 2, 0.0, rng, at_least_one=True).sum()
         np.int64(2)
@@ -48,21 +83,7 @@ def bernoulli_items(
 def one_per_empty_group(
     chosen: np.ndarray, groups: np.ndarray, num_groups: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Draw one item uniformly from every sequence that has items but none chosen.
-
-    Args:
-        chosen: Boolean `(num_items,)`.
-        groups: Sequence each item belongs to, int in [0, num_groups), `(num_items,)`.
-        num_groups: Number of sequences.
-        rng: Source of randomness.
-
-    Returns:
-        Indices of the drawn items, int64 `(num_empty_sequences,)`.
-
-    Example:
-        >>> one_per_empty_group(np.array([True, False, False]), np.array([0, 0, 1]), 2, np.random.default_rng(0))
-        array([2])
-    """
+    """Draw one item uniformly from every sequence that has items but none chosen."""
     empty = np.bincount(groups[chosen], minlength=num_groups) == 0
     items = np.flatnonzero(empty[groups])
     order = items[shuffled_within_groups(groups[items], num_groups, rng)]
@@ -76,7 +97,7 @@ def bernoulli_tokens(
     at_least_one: bool = False,
     groups: tuple[np.ndarray, int] | None = None,
 ) -> np.ndarray:
-    """Select every candidate token independently.
+    """Select every candidate token independently, boolean `(batch, seq_len)`.
 
     Args:
         candidates: Boolean `(batch, seq_len)`.
@@ -85,14 +106,7 @@ def bernoulli_tokens(
         at_least_one: Never leave a sequence that has candidates without a selected token.
         groups: What counts as a sequence, from `sequence_groups`; None means the row.
 
-    Returns:
-        Boolean `(batch, seq_len)`.
-
-    Raises:
-        TypeError: If `probability` is not a number.
-        ValueError: If `probability` is outside [0, 1].
-
-    Example:
+    Examples:
         >>> bernoulli_tokens(np.array([[False, True, True]]), 1.0, np.random.default_rng(0)).astype(int)
         array([[0, 1, 1]])
     """
@@ -120,13 +134,7 @@ def exact_tokens(
         rng: Source of randomness.
         groups: What counts as a sequence, from `sequence_groups`; None means the row.
 
-    Returns:
-        Boolean `(batch, seq_len)`.
-
-    Raises:
-        ValueError: If `budget` has not one entry per sequence.
-
-    Example:
+    Examples:
         >>> exact_tokens(np.ones((2, 9), dtype=bool), np.array([3, 1]), np.random.default_rng(0)).sum(axis=1)
         array([3, 1])
     """
@@ -135,8 +143,7 @@ def exact_tokens(
     order = shuffled_within_groups(item_groups, num_groups, rng)
     # Groups are contiguous after the shuffle: their sizes say where each begins.
     sizes = np.bincount(item_groups, minlength=num_groups)
-    rank = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    chosen = order[rank < np.repeat(budget, sizes)]
+    chosen = order[row_positions(sizes) < np.repeat(budget, sizes)]
     selected = np.zeros(candidates.size, dtype=bool)
     selected[positions[chosen]] = True
     return selected.reshape(candidates.shape)
@@ -154,20 +161,14 @@ def weighted_tokens(candidates: np.ndarray, weights: np.ndarray, count: int, rng
         count: Number of tokens; all with a weight where it exceeds their number.
         rng: Source of randomness.
 
-    Returns:
-        Boolean `(batch, seq_len)`.
-
-    Raises:
-        ValueError: If shapes differ, or a weight is negative or not finite.
-
-    Example:
+    Examples:
         >>> text = np.ones((1, 3), dtype=bool)
         >>> weighted_tokens(text, np.array([[0.0, 2.0, 1.0]]), 2, np.random.default_rng(0)).astype(int)
         array([[0, 1, 1]])
     """
     check_same_shape("weights", weights, "candidates", candidates)
     if not np.isfinite(weights).all() or (weights < 0).any():
-        raise ValueError("`weights` must be finite and not negative, got others. Use counts ** -alpha.")
+        raise ValueError(f"`weights` must be finite and not negative, got {weights.min()}. Use counts ** -alpha.")
     positions = np.flatnonzero(candidates & (weights > 0))
     times = rng.standard_exponential(len(positions)) / weights.ravel()[positions]
     if count < len(positions):

@@ -1,4 +1,12 @@
-"""Whole-word masking: the pieces of a word are selected together (google-research/bert, May 2019; Cui et al. 2019).
+"""Words, and whole-word masking: the pieces of a word are selected together (google-research/bert; Cui et al. 2019).
+
+A word is a start piece and the continuation pieces that follow it. Three tokenizer conventions fit one rule:
+
+    piece starts a word  <=>  not is_continuation[piece]  or  ends_word[piece before]  or  first of its block
+
+WordPiece "##x" and byte-level BPE or SentencePiece pieces without their space mark are continuations; with suffix
+conventions ("x</w>", "x@@") every piece is a continuation and `ends_word` says where the word is over. The first token
+of a block always starts a word: a row cut in mid-word must not glue its first piece to whatever came before.
 
     exact       shuffle the words of a sequence, walk through them, stop at the budget;
                 a word that would exceed the budget is SKIPPED, not cut, and the walk goes on
@@ -8,14 +16,66 @@ The skip rule disfavours long words (measured on 126 tokens: 0.156, 0.146, 0.143
 The same functions serve other units: entities, phrases, lexicon matches.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
-from ._checks import check_budget
-from .order import shuffled_within_groups
-from .segments import Segments, cover, find_segments
+from .checks import check_budget, check_same_shape
+from .ragged import shuffled_within_groups
+from .segments import Segments, cover, find_segments, previous
 from .tokens import bernoulli_items
+
+
+def word_starts(
+    input_ids: np.ndarray,
+    candidates: np.ndarray,
+    blocks: np.ndarray,
+    is_continuation: np.ndarray,
+    ends_word: np.ndarray | None = None,
+) -> np.ndarray:
+    """Mark the first piece of every word, by tables over the vocabulary; false outside `candidates`.
+
+    Args:
+        input_ids: Token ids `(batch, seq_len)`.
+        candidates: Boolean `(batch, seq_len)`, the maskable tokens.
+        blocks: Boolean `(batch, seq_len)`, first token of every block (`block_starts`).
+        is_continuation: Boolean `(vocab_size,)`, true for pieces that continue the word before them.
+        ends_word: Boolean `(vocab_size,)`, true for pieces after which a new word begins in any case.
+
+    Examples:
+        >>> ids = np.array([[0, 2, 1, 2, 2, 0]])  # [CLS] ##x y ##x ##x [SEP]
+        >>> candidates = ids > 0
+        >>> blocks = np.array([[0, 1, 0, 0, 0, 0]], dtype=bool)
+        >>> word_starts(ids, candidates, blocks, np.array([False, False, True])).astype(int)
+        array([[0, 1, 1, 0, 0, 0]])
+    """
+    check_same_shape("input_ids", input_ids, "candidates", candidates)
+    check_same_shape("blocks", blocks, "candidates", candidates)
+    starts = ~is_continuation.take(input_ids)
+    if ends_word is not None:
+        starts |= previous(ends_word.take(input_ids), False)
+    starts |= blocks
+    starts &= candidates
+    return starts
+
+
+def word_starts_from_ids(word_ids: np.ndarray, candidates: np.ndarray, blocks: np.ndarray) -> np.ndarray:
+    """Mark the first piece of every word, by a column that numbers the words; false outside `candidates`.
+
+    Neighbours with one id are one word; an id that comes back later is another word. Callers remove positions with a
+    negative id ("no word") from `candidates` first.
+
+    Args:
+        word_ids: Int `(batch, seq_len)`, word of each token.
+        candidates: Boolean `(batch, seq_len)`, the maskable tokens.
+        blocks: Boolean `(batch, seq_len)`, first token of every block (`block_starts`).
+
+    Examples:
+        >>> ids = np.array([[-1, 0, 0, 1, -1]])
+        >>> word_starts_from_ids(ids, ids >= 0, np.array([[0, 1, 0, 0, 0]], dtype=bool)).astype(int)
+        array([[0, 1, 0, 1, 0]])
+    """
+    check_same_shape("word_ids", word_ids, "candidates", candidates)
+    check_same_shape("blocks", blocks, "candidates", candidates)
+    return candidates & (blocks | (word_ids != previous(word_ids, -1)))
 
 
 def exact_units(groups: np.ndarray, lengths: np.ndarray, budget: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -34,7 +94,7 @@ def exact_units(groups: np.ndarray, lengths: np.ndarray, budget: np.ndarray, rng
         Boolean `(num_units,)`. The selected lengths of a sequence sum to its budget at most, and to exactly its budget
         when enough one-token units exist.
 
-    Example:
+    Examples:
         >>> lengths = np.array([2, 1, 1, 5])
         >>> chosen = exact_units(np.zeros(4, dtype=int), lengths, np.array([4]), np.random.default_rng(0))
         >>> lengths[chosen].sum(), chosen[3]
@@ -76,10 +136,7 @@ def exact_words(
     Returns:
         Boolean `(batch, seq_len)`. A sequence whose every word is longer than its budget gets none.
 
-    Raises:
-        ValueError: If shapes differ or `budget` has not one entry per sequence.
-
-    Example:
+    Examples:
         >>> starts = np.array([[True, False, True, True]])
         >>> exact_words(np.ones((1, 4), dtype=bool), starts, np.array([1]), np.random.default_rng(1))[0, :2]
         array([False, False])
@@ -98,7 +155,7 @@ def bernoulli_words(
     at_least_one: bool = False,
     groups: tuple[np.ndarray, int] | None = None,
 ) -> np.ndarray:
-    """Select every word independently, all its pieces or none.
+    """Select every word independently, all its pieces or none, boolean `(batch, seq_len)`.
 
     Args:
         candidates: Boolean `(batch, seq_len)`.
@@ -108,14 +165,7 @@ def bernoulli_words(
         at_least_one: Never leave a sequence that has words without a selected word.
         groups: What counts as a sequence, from `sequence_groups`; None means the row.
 
-    Returns:
-        Boolean `(batch, seq_len)`.
-
-    Raises:
-        TypeError: If `probability` is not a number.
-        ValueError: If `probability` is outside [0, 1] or shapes differ.
-
-    Example:
+    Examples:
         >>> starts = np.array([[True, False, True]])
         >>> bernoulli_words(np.ones((1, 3), dtype=bool), starts, 1.0, np.random.default_rng(0)).all()
         np.True_
@@ -129,17 +179,9 @@ def bernoulli_words(
 def groups_of(
     units: Segments, shape: tuple[int, int], groups: tuple[np.ndarray, int] | None
 ) -> tuple[np.ndarray, int]:
-    """Look up the sequence of each unit.
+    """Look up the sequence of each unit by `sequence_groups` (None means the row), and the number of sequences.
 
-    Args:
-        units: Segments of the batch.
-        shape: `(batch, seq_len)`.
-        groups: From `sequence_groups`; None means the row.
-
-    Returns:
-        int64 `(num_units,)` and the number of sequences.
-
-    Example:
+    Examples:
         >>> groups_of(Segments(np.array([1]), np.array([0]), np.array([2])), (2, 2), None)
         (array([1]), 2)
     """
@@ -149,17 +191,9 @@ def groups_of(
 
 
 def cover_chosen(units: Segments, chosen: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """Mark every position of the chosen units.
+    """Mark every position of the chosen ones of disjoint units, boolean of a shape `(batch, seq_len)`.
 
-    Args:
-        units: Disjoint segments of the batch.
-        chosen: Boolean `(num_units,)`.
-        shape: `(batch, seq_len)`.
-
-    Returns:
-        Boolean `(batch, seq_len)`.
-
-    Example:
+    Examples:
         >>> units = Segments(np.array([0, 0]), np.array([0, 2]), np.array([2, 3]))
         >>> cover_chosen(units, np.array([True, False]), (1, 3)).astype(int)
         array([[1, 1, 0]])

@@ -4,23 +4,30 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from .answers import normalize_answer, overlap_answer, question_answering_scores
-from .classification import classification_scores, matthews_correlation
-from .entities import entity_scores
-from .entity_typing import predicted_types, typing_scores
-from .kbert import kbert_span_counts, kbert_span_scores
+from .classification import (
+    classification_scores,
+    matthews_correlation,
+    mean_reciprocal_rank,
+    predicted_types,
+    regression_scores,
+    relation_scores,
+    typing_scores,
+)
+from .entities import entity_scores, kbert_span_counts, kbert_span_scores
 from .link_prediction import filtered_ranks, link_prediction_scores, random_scores
-from .ranking import mean_reciprocal_rank
-from .regression import regression_scores
-from .relations import relation_scores
 from .unigram import UnigramBaseline
 
 if TYPE_CHECKING:
-    from .knowledge import EntityTyping, RelationClassification
-    from .labels import Classification, MeanReciprocalRank
-    from .question_answering import QuestionAnswering
+    from .offline import (
+        Classification,
+        EntityTyping,
+        MeanReciprocalRank,
+        QuestionAnswering,
+        RelationClassification,
+        SeqEval,
+    )
     from .rouge import Rouge
     from .sacre_bleu import SacreBleu
-    from .seq_eval import SeqEval
 
 __all__ = [
     "Classification",
@@ -51,16 +58,15 @@ __all__ = [
 ]
 
 
-# Classes of `evaluate`, which is slow to import -> their modules.
+# Classes of `evaluate`, which is slow to import; those of generated text have modules of their own.
 _LAZY = {
-    "Classification": "labels",
-    "EntityTyping": "knowledge",
-    "MeanReciprocalRank": "labels",
-    "RelationClassification": "knowledge",
-    "QuestionAnswering": "question_answering",
+    **dict.fromkeys(
+        ("Classification", "EntityTyping", "MeanReciprocalRank", "QuestionAnswering", "RelationClassification"),
+        "offline",
+    ),
     "Rouge": "rouge",
     "SacreBleu": "sacre_bleu",
-    "SeqEval": "seq_eval",
+    "SeqEval": "offline",
 }
 
 

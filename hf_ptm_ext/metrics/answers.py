@@ -25,16 +25,9 @@ _WORDS = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]|[^\W\u3040-\u30ff\u4e00-\u9ff
 
 
 def normalize_answer(text: str, scoring: str = "squad") -> str:
-    """An answer as it is compared.
+    """An answer as it is compared: lower case, no punctuation; with "squad" also no articles and double blanks.
 
-    Args:
-        text: the answer.
-        scoring: "squad" (default) or "cmrc".
-
-    Returns:
-        The text in lower case, without punctuation; with "squad" also without articles and double blanks.
-
-    Example:
+    Examples:
         >>> normalize_answer("The  U.S. Army"), normalize_answer("《三国》 第1卷", "cmrc")
         ('us army', '三国 第1卷')
     """
@@ -44,16 +37,7 @@ def normalize_answer(text: str, scoring: str = "squad") -> str:
 
 
 def answer_tokens(text: str, scoring: str = "squad") -> list[str]:
-    """The tokens of which F1 is made.
-
-    Args:
-        text: the answer.
-        scoring: "squad" (default) or "cmrc".
-
-    Example:
-        >>> answer_tokens("the red house"), answer_tokens("《三国》第12卷", "cmrc")
-        (['red', 'house'], ['三', '国', '第', '12', '卷'])
-    """
+    """The tokens of which F1 is made."""
     if scoring == "cmrc":
         return _TOKENS.findall(normalize_answer(text, scoring))
     return normalize_answer(text, scoring).split()
@@ -65,18 +49,15 @@ def question_answering_scores(
     """Exact match and F1, each the best over a question's right answers, averaged over the questions.
 
     Args:
-        predictions: an answer each, "" for none.
-        references: all right answers of each question, empty for a question that has none.
+        predictions: An answer each, "" for none.
+        references: All right answers of each question, empty for a question that has none.
         scoring: "squad" (default) or "cmrc".
 
     Returns:
         `exact_match` and `f1` between 0 and 1; where some questions have an answer and some not, also
         `has_answer_exact_match`, `has_answer_f1` and `no_answer_accuracy`.
 
-    Raises:
-        ValueError: predictions and references are not as many, or there are none, or `scoring` is unknown.
-
-    Example:
+    Examples:
         >>> scores = question_answering_scores(["the Rhine", "1815"], [["Rhine river"], ["in 1815", "1815"]])
         >>> scores["exact_match"], round(scores["f1"], 3)
         (0.5, 0.833)
@@ -108,24 +89,7 @@ def best_null_threshold(
     references: Sequence[Sequence[str]],
     scoring: str = "squad",
 ) -> float:
-    """The `null_score_diff_threshold` with the best F1 on these questions (SQuAD 2.0's `best_f1_thresh`).
-
-    Args:
-        differences: by how much "no answer" is better than the best answer, a number each.
-        best_answers: the best answer of each, were it given.
-        references: all right answers of each question, empty for a question that has none.
-        scoring: "squad" (default) or "cmrc".
-
-    Returns:
-        The threshold: a question is answered where its difference is not above it.
-
-    Raises:
-        ValueError: they are not as many, or there are none, or `scoring` is unknown.
-
-    Example:
-        >>> best_null_threshold([-2.0, -1.0, 3.0], ["Bern", "1815", "Rome"], [["Bern"], [], ["Rome"]])
-        -2.0
-    """
+    """The `null_score_diff_threshold` with the best F1 on these questions (SQuAD 2.0's `best_f1_thresh`)."""
     if len(differences) != len(best_answers):
         raise ValueError(f"`differences` must be one an answer, got {len(differences)} for {len(best_answers)}.")
     total = f1 = question_answering_scores([""] * len(references), references, scoring)["f1"] * len(references)
@@ -175,15 +139,15 @@ def overlap_answer(question: str, context: str, length: int) -> str:
     """An answer without any training: what stands in the sentence most like the question, and is not in the question.
 
     Args:
-        question: the question.
-        context: the passage.
-        length: most words (characters of Chinese and Japanese) of the answer.
+        question: The question.
+        context: The passage.
+        length: Most words (characters of Chinese and Japanese) of the answer.
 
     Returns:
         The longest run of words of the sentence that the question does not have, cut to `length`; of the sentence with
         the most of the question's words, the first of several.
 
-    Example:
+    Examples:
         >>> overlap_answer("Who wrote Emma?", "It rained. Jane Austen wrote Emma in 1815.", 2)
         'Jane Austen'
     """
@@ -204,13 +168,3 @@ def overlap_answer(question: str, context: str, length: int) -> str:
             runs[-1].append(match.span())
     run = max(runs, key=len)[:length]
     return context[run[0][0] : run[-1][1]] if run else ""
-
-
-__all__ = [
-    "SCORINGS",
-    "answer_tokens",
-    "best_null_threshold",
-    "normalize_answer",
-    "overlap_answer",
-    "question_answering_scores",
-]

@@ -1,10 +1,6 @@
-"""What every metric asks of its input: as many predictions as references, and at least one."""
+"""What the scores share: what they ask of their input, and precision, recall and F1 from counts."""
 
-import logging
 from collections.abc import Sized
-from typing import Any
-
-logger = logging.getLogger(__name__)
 
 
 def check_pairs(predictions: Sized, references: Sized, what: str = "be as many") -> None:
@@ -16,26 +12,12 @@ def check_pairs(predictions: Sized, references: Sized, what: str = "be as many")
         )
 
 
-class CheckedInput:
-    """Mixed into an `evaluate.Metric`, which fails in other ways where there is nothing to score."""
-
-    def compute(self, *, predictions: Any = None, references: Any = None, **options: Any) -> Any:
-        """As `evaluate.Metric.compute`.
-
-        Args:
-            predictions: what is scored; may be added before by `add` or `add_batch`.
-            references: what is right.
-            options: of the metric.
-
-        Raises:
-            ValueError: there are none, or not as many.
-        """
-        if predictions is not None and references is not None:
-            check_pairs(predictions, references)
-            empty = sum(isinstance(one, str) and not one.strip() for one in predictions)
-            if empty:
-                logger.warning("%d of %d predictions are empty; they count as all others.", empty, len(predictions))
-        return super().compute(predictions=predictions, references=references, **options)  # type: ignore[misc]
+def f1_score(precision: float, recall: float) -> float:
+    """Harmonic mean, 0 if both are 0."""
+    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
 
-__all__ = ["CheckedInput", "check_pairs"]
+def precision_recall_f1(correct: float, guessed: float, true: float) -> tuple[float, float, float]:
+    """Precision, recall and F1; 0 where nothing is predicted or true."""
+    precision, recall = correct / guessed if guessed else 0.0, correct / true if true else 0.0
+    return precision, recall, f1_score(precision, recall)

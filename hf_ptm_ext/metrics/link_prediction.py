@@ -21,17 +21,14 @@ def filtered_ranks(
 
     Args:
         triples: `(num_triples, 3)` head, relation, tail.
-        known: all true triples, the asked ones included or not, `(num_known, 3)`.
-        num_entities: size of the graph.
-        distances: gives the distance of every entity from the answer, smaller is better, for a batch of queries.
+        known: All true triples, the asked ones included or not, `(num_known, 3)`.
+        num_entities: Size of the graph.
+        distances: Gives the distance of every entity from the answer, smaller is better, for a batch of queries.
 
     Returns:
         Ranks, float64 `(2 * num_triples,)`, 1 is best; and among how many candidates, int64 of the same shape.
 
-    Raises:
-        ValueError: there is no triple.
-
-    Example:
+    Examples:
         >>> triples = np.array([[0, 0, 1]])
         >>> def distances(entities, relations, heads):
         ...     return np.array([[1.0, 0.5, 0.2]])
@@ -82,18 +79,9 @@ class _Answers:
 
 
 def link_prediction_scores(ranks: np.ndarray) -> dict[str, float]:
-    """Turn ranks into the field's numbers.
+    """Turn ranks, 1 the best, into `mrr` (mean of 1 / rank), `mean_rank` and the shares `hits@1`, `hits@3`, `hits@10`.
 
-    Args:
-        ranks: 1 is best.
-
-    Returns:
-        `mrr` (mean of 1 / rank), `mean_rank`, and `hits@1`, `hits@3`, `hits@10` (shares).
-
-    Raises:
-        ValueError: there is no rank.
-
-    Example:
+    Examples:
         >>> scores = link_prediction_scores(np.array([1.0, 2.0, 20.0]))
         >>> round(scores["mrr"], 4), round(scores["hits@10"], 4)
         (0.5167, 0.6667)
@@ -107,18 +95,9 @@ def link_prediction_scores(ranks: np.ndarray) -> dict[str, float]:
 
 
 def random_scores(candidates: np.ndarray) -> dict[str, float]:
-    """What a random order of the candidates gives on average, exactly.
+    """What a random order gives on average, exactly, from each query's number of candidates, the true one included.
 
-    Args:
-        candidates: number of candidates of each query, the true one included.
-
-    Returns:
-        As `link_prediction_scores`.
-
-    Raises:
-        ValueError: there is no query.
-
-    Example:
+    Examples:
         >>> random_scores(np.array([2, 2]))["mrr"]  # rank 1 or 2
         0.75
     """
@@ -129,6 +108,3 @@ def random_scores(candidates: np.ndarray) -> dict[str, float]:
         "mean_rank": float(((candidates + 1) / 2).mean()),
         **{f"hits@{k}": float((np.minimum(k, candidates) / candidates).mean()) for k in HITS},
     }
-
-
-__all__ = ["filtered_ranks", "link_prediction_scores", "random_scores"]

@@ -6,46 +6,29 @@ headlines that share "iPhone" would be equal. Which tokens are counted is theref
 spaces and whole words of all others.
 """
 
-import importlib
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
 from typing import Any
 
-import evaluate
-from datasets import Features, Value
+from datasets import Features
 from datasets import Sequence as SequenceFeature
 from transformers.utils import logging
 
-from .checks import CheckedInput
+from ..data.segmentation import is_unspaced
+from .offline import TEXT, OfflineMetric, pairs_of
 
 logger = logging.get_logger(__name__)
 
 ROUGE_TYPES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 TOKENIZERS = ("word", "character")
-# Thai, Lao, Burmese, Khmer, Han, Kana, Bopomofo: a character is a token. Any other run of letters or digits is one.
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3035\u3040-\u312f"
-_UNSPACED += "\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f"
-_UNSPACED += "\U0001b000-\U0001b16f\U00020000-\U000323af"
-is_unspaced = re.compile(f"[{_UNSPACED}]").match
 # Share of letters that a fitting tokenizer may lose: those of foreign names.
 FOREIGN = 0.01
 
 
 def characters(text: str) -> list[str]:
-    """Tokens of any text: single characters of scripts without spaces, lower-cased words of the others.
-
-    Args:
-        text: any text; punctuation is dropped, as `rouge_score` does. Vowel signs and accents stay with their word.
-
-    Returns:
-        The tokens.
-
-    Example:
-        >>> characters("BERT 模型，2019 года")
-        ['bert', '模', '型', '2019', 'года']
-    """
+    """Tokens of any text: single characters of scripts without spaces, lower-cased words of the others."""
     tokens, word = [], ""
     for character in unicodedata.normalize("NFC", text.lower()) + " ":
         counts = character.isalnum() or unicodedata.category(character).startswith("M")
@@ -58,15 +41,7 @@ def characters(text: str) -> list[str]:
 
 
 def lost_letters(texts: Iterable[str]) -> tuple[int, int]:
-    """How many letters of texts `rouge_score`'s own tokenizer drops, and how many there are.
-
-    Args:
-        texts: any.
-
-    Example:
-        >>> lost_letters(["iPhone 发布", "été"])
-        (4, 11)
-    """
+    """How many letters of texts `rouge_score`'s own tokenizer drops, and how many there are."""
     letters = [character for text in texts for character in text if character.isalpha()]
     return sum(not character.isascii() for character in letters), len(letters)
 
@@ -84,7 +59,7 @@ class _Tokens:
         self.tokenize = tokenize
 
 
-class Rouge(CheckedInput, evaluate.Metric):
+class Rouge(OfflineMetric):
     """ROUGE-1, -2, -L and -Lsum: F1, the best of several references, averaged over the texts.
 
     | input | value |
@@ -95,7 +70,7 @@ class Rouge(CheckedInput, evaluate.Metric):
     Relations: equal to `rouge_score.rouge_scorer.RougeScorer(...).score_multi` averaged over the texts; the names of
     `evaluate.load("rouge")`, which needs a network. Needs the extra `metrics`.
 
-    Example:
+    Examples:
         >>> rouge = Rouge()
         >>> scores = rouge.compute(predictions=["the cat sat"], references=["the cat lay down"])
         >>> round(scores["rouge1"], 3)  # 2 of 3 and 2 of 4 words
@@ -104,19 +79,10 @@ class Rouge(CheckedInput, evaluate.Metric):
         0.4
     """
 
-    def _info(self) -> evaluate.MetricInfo:
-        _library()
-        text = Value("string")
-        return evaluate.MetricInfo(
-            description=__doc__ or "",
-            citation="Lin 2004, ROUGE: A Package for Automatic Evaluation of Summaries",
-            inputs_description=type(self).__doc__ or "",
-            features=[
-                Features({"predictions": text, "references": SequenceFeature(text)}),
-                Features({"predictions": text, "references": text}),
-            ],
-            reference_urls=["https://github.com/google-research/google-research/tree/master/rouge"],
-        )
+    paper = "Lin 2004, ROUGE: A Package for Automatic Evaluation of Summaries"
+    columns = [Features({"predictions": TEXT, "references": SequenceFeature(TEXT)}), pairs_of(TEXT)]
+    pages = ("https://github.com/google-research/google-research/tree/master/rouge",)
+    package = "rouge_score.rouge_scorer"
 
     def _compute(
         self,
@@ -127,23 +93,6 @@ class Rouge(CheckedInput, evaluate.Metric):
         use_stemmer: bool = False,
         use_aggregator: bool = True,
     ) -> dict[str, Any]:
-        """Score.
-
-        Args:
-            predictions: texts.
-            references: a text or several for each.
-            rouge_types: which scores (default all four). rougeLsum takes the lines of a text for its sentences.
-            tokenizer: "word" (default; `rouge_score`'s own: ASCII letters and digits), "character", or a function from
-                a text to its tokens; `tokenizer_for(references)` says which of the two reads them.
-            use_stemmer: strip English endings, "word" only (default False; the papers' tools do).
-            use_aggregator: average over the texts (default); otherwise a list of scores each.
-
-        Returns:
-            Score name -> F1 between 0 and 1.
-
-        Raises:
-            ValueError: an option out of range, or references in a script of which the tokenizer keeps nothing.
-        """
         lists = [[reference] if isinstance(reference, str) else list(reference) for reference in references]
         scorer = _scorer(rouge_types, tokenizer, use_stemmer)
         if tokenizer == "word":
@@ -158,13 +107,6 @@ class Rouge(CheckedInput, evaluate.Metric):
         return {name: sum(values) / len(values) for name, values in columns.items()}
 
 
-def _library() -> Any:
-    try:
-        return importlib.import_module("rouge_score.rouge_scorer")
-    except ImportError as error:
-        raise ImportError("`Rouge` needs rouge_score: pip install hf-ptm-ext[metrics]") from error
-
-
 def _scorer(rouge_types: Sequence[str], tokenizer: str | Callable[[str], list[str]], use_stemmer: bool) -> Any:
     unknown = [name for name in rouge_types if not re.fullmatch(r"rouge([1-9]|L|Lsum)", name)]
     if unknown or not rouge_types:
@@ -177,18 +119,11 @@ def _scorer(rouge_types: Sequence[str], tokenizer: str | Callable[[str], list[st
         raise ValueError("`use_stemmer` strips English endings and goes with tokenizer='word' only. Leave it out.")
     function = characters if tokenizer == "character" else tokenizer
     own = None if isinstance(function, str) else _Tokens(function)
-    return _library().RougeScorer(list(rouge_types), use_stemmer=use_stemmer, tokenizer=own)
+    return Rouge.library().RougeScorer(list(rouge_types), use_stemmer=use_stemmer, tokenizer=own)
 
 
 def check_seen_by_words(texts: Sequence[str]) -> None:
-    """Refuse texts of which `rouge_score`'s own tokenizer drops a script; count what else it drops.
-
-    Args:
-        texts: references.
-
-    Raises:
-        ValueError: more than a foreign name here and there is not in Latin letters.
-    """
+    """Refuse texts of which `rouge_score`'s own tokenizer drops a script; count what else it drops."""
     lost, letters = lost_letters(texts)
     foreign = [character for text in texts for character in text if character.isalpha() and not _latin(character)]
     if len(foreign) > FOREIGN * letters:
@@ -208,18 +143,6 @@ def _latin(character: str) -> bool:
 
 
 def signature(tokenizer: str, use_stemmer: bool) -> str:
-    """What a score depends on, in the form of sacrebleu's signatures.
-
-    Args:
-        tokenizer: by name.
-        use_stemmer: as in `Rouge`.
-
-    Example:
-        >>> signature("character", False)
-        'rouge_score|version:0.1.2|tok:character|stem:no|refs:best|F1'
-    """
+    """What a score depends on, in the form of sacrebleu's signatures."""
     stem = "yes" if use_stemmer else "no"
     return f"rouge_score|version:{version('rouge_score')}|tok:{tokenizer}|stem:{stem}|refs:best|F1"
-
-
-__all__ = ["ROUGE_TYPES", "Rouge", "characters", "check_seen_by_words", "lost_letters", "signature", "tokenizer_for"]

@@ -11,7 +11,7 @@ class UnigramBaseline:
     Args:
         counts: `(vocab_size,)` occurrences of each token in the training text.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> baseline = UnigramBaseline(np.array([6, 2, 0]))
         >>> baseline.accuracy(np.array([0, 0, 1, 2])), baseline.majority_token
@@ -27,13 +27,7 @@ class UnigramBaseline:
     def from_rows(
         cls, rows: Iterable[Iterable[int]], vocab_size: int, excluded_ids: Iterable[int] = ()
     ) -> "UnigramBaseline":
-        """Count rows of token ids.
-
-        Args:
-            rows: token ids of the training text.
-            vocab_size: number of tokens.
-            excluded_ids: ids that are no prediction targets, such as [CLS], [SEP] and [PAD].
-        """
+        """Count rows of token ids."""
         counts = np.zeros(vocab_size, dtype=np.int64)
         for row in rows:
             counts += np.bincount(np.asarray(row, dtype=np.int64), minlength=vocab_size)[:vocab_size]

@@ -1,1 +1,1 @@
-"""Model families, one folder each: what a checkpoint carries, and nothing else of the package."""
+"""Model families and the core that they share, one flat folder: what checkpoints carry, nothing else."""

@@ -7,7 +7,6 @@ from .attention import (
     tinybert_attention_loss,
     tinybert_attention_loss_from_projections,
 )
-from .auxiliary_lm import annealed_weight, next_token_loss
 from .entity_replacement import boundary_states, entity_replacement_loss
 from .hidden_states import (
     cosine_loss,
@@ -18,13 +17,12 @@ from .hidden_states import (
     variance_transfer_loss,
 )
 from .knowledge_embedding import knowledge_embedding_loss, knowledge_embedding_scores, transe_score
-from .masked_lm import masked_lm_loss
 from .relations import minilm_loss, minilm_v2_loss, relation_loss
 from .score_chunks import split_heads
-from .sequence_to_sequence import label_smoothed_loss
 from .shared_projection import shared_projection_loss
 from .smart import mean_squares, smoothness_loss, stable_kl, symmetric_kl
 from .soft_labels import SOFT_LABEL_LOSSES, mlm_distillation_loss, soft_label_loss
+from .token_losses import annealed_weight, label_smoothed_loss, masked_lm_loss, next_token_loss
 
 __all__ = [
     "SOFT_LABEL_LOSSES",

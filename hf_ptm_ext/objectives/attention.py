@@ -10,12 +10,12 @@ are in `relations.py`.
 
 import torch
 
-from .checks import same_heads
 from .score_chunks import (
     MOBILEBERT_PADDED_SCORE,
     TINYBERT_LOWEST,
     check_projections,
     compare_scores,
+    same_heads,
     split_heads,
 )
 
@@ -34,7 +34,7 @@ def attention_scores(query: torch.Tensor, key: torch.Tensor, heads: int) -> torc
     Raises:
         ValueError: `heads` does not divide the width.
 
-    Example:
+    Examples:
         >>> attention_scores(torch.ones(1, 2, 8), torch.ones(1, 2, 8), heads=2)[0, 0].tolist()
         [[2.0, 2.0], [2.0, 2.0]]
     """
@@ -60,7 +60,7 @@ def tinybert_attention_loss(
     Raises:
         ValueError: head counts or shapes differ.
 
-    Example:
+    Examples:
         >>> student, teacher = torch.zeros(1, 1, 2, 2), torch.ones(1, 1, 2, 2)
         >>> tinybert_attention_loss(student, teacher, torch.tensor([[1, 0]])).item()
         0.5
@@ -78,19 +78,10 @@ def mobilebert_attention_loss(
 ) -> torch.Tensor:
     """MobileBERT's: cross entropy of attention distributions, padded keys at a score of -6, mean over all rows.
 
-    Args:
-        student: scores, `(batch, heads, seq_len, seq_len)`, without a mask.
-        teacher: the same shape.
-        mask: 1 = text, 0 = padding, `(batch, seq_len)`.
-        divergence: the paper's Kullback-Leibler divergence instead, which has the same gradient.
+    `divergence` takes the paper's Kullback-Leibler divergence instead, which has the same gradient. Scores are
+    without a mask; the other arguments, result and errors are those of `tinybert_attention_loss`.
 
-    Returns:
-        A scalar.
-
-    Raises:
-        ValueError: head counts or shapes differ.
-
-    Example:
+    Examples:
         >>> scores = torch.zeros(1, 1, 2, 2)
         >>> round(mobilebert_attention_loss(scores, scores).item(), 4)  # log 2
         0.6931
@@ -129,7 +120,7 @@ def tinybert_attention_loss_from_projections(
     Raises:
         ValueError: shapes do not agree, or `heads` does not divide a width.
 
-    Example:
+    Examples:
         >>> ones = torch.ones(1, 2, 4)
         >>> tinybert_attention_loss_from_projections(ones, ones, 0 * ones, ones, heads=1).item()
         4.0
@@ -150,21 +141,9 @@ def mobilebert_attention_loss_from_projections(
 ) -> torch.Tensor:
     """MobileBERT's, of queries and keys: `mobilebert_attention_loss` of their scores.
 
-    Args:
-        student_query: `(batch, seq_len, hidden)`, the output of the projection.
-        student_key: the same shape.
-        teacher_query: `(batch, seq_len, teacher_hidden)`; gets no gradient.
-        teacher_key: the same shape.
-        heads: number of attention heads of both.
-        mask: 1 = text, 0 = padding, `(batch, seq_len)`.
+    Arguments, result and errors as of `tinybert_attention_loss_from_projections`.
 
-    Returns:
-        A scalar in single precision.
-
-    Raises:
-        ValueError: shapes do not agree, or `heads` does not divide a width.
-
-    Example:
+    Examples:
         >>> ones = torch.ones(1, 2, 4)
         >>> round(mobilebert_attention_loss_from_projections(ones, ones, ones, ones, heads=1).item(), 4)  # log 2
         0.6931
@@ -194,12 +173,3 @@ def _checked(
     if mask is not None and mask.shape != (student.shape[0], student.shape[-1]):
         raise ValueError(f"`mask` must have shape {(student.shape[0], student.shape[-1])}, got {tuple(mask.shape)}.")
     return student.float(), teacher.float()
-
-
-__all__ = [
-    "attention_scores",
-    "mobilebert_attention_loss",
-    "mobilebert_attention_loss_from_projections",
-    "tinybert_attention_loss",
-    "tinybert_attention_loss_from_projections",
-]

@@ -12,6 +12,8 @@ code at https://github.com/xwhan/fairseq-wklm. Fine-tuned models are plain BERT:
 
 import torch
 
+from .token_losses import label_smoothed_loss
+
 ORIGINAL, REPLACED = 1, 0
 
 
@@ -26,7 +28,7 @@ def boundary_states(states: torch.Tensor, start: torch.Tensor, end: torch.Tensor
     Returns:
         `(batch, mentions, 2 * hidden)`: before, after. Positions outside the row are moved to its ends.
 
-    Example:
+    Examples:
         >>> states = torch.arange(5.0).reshape(1, 5, 1)
         >>> boundary_states(states, torch.tensor([[1]]), torch.tensor([[3]]))
         tensor([[[0., 3.]]])
@@ -50,13 +52,8 @@ def entity_replacement_loss(
     Returns:
         A scalar; 0 with a gradient graph if there is no mention.
 
-    Example:
+    Examples:
         >>> entity_replacement_loss(torch.zeros(1, 2, 2), torch.tensor([[1, -100]])).item()  # log 2
         0.6931471824645996
     """
-    targets = entity_labels.reshape(-1)
-    loss_sum = torch.nn.functional.cross_entropy(
-        logits.reshape(-1, logits.shape[-1]).float(), targets, ignore_index=-100, reduction="sum"
-    )
-    count = (targets != -100).sum() if num_mentions is None else num_mentions
-    return loss_sum / torch.as_tensor(count, device=loss_sum.device).clamp(min=1)
+    return label_smoothed_loss(logits, entity_labels, num_mentions)

@@ -24,7 +24,7 @@ def hidden_mse_loss(student: torch.Tensor, teacher: torch.Tensor, mask: torch.Te
     Raises:
         ValueError: shapes differ.
 
-    Example:
+    Examples:
         >>> hidden_mse_loss(torch.zeros(1, 2, 4), torch.full((1, 2, 4), 2.0)).item()
         4.0
     """
@@ -35,18 +35,9 @@ def hidden_mse_loss(student: torch.Tensor, teacher: torch.Tensor, mask: torch.Te
 def cosine_loss(student: torch.Tensor, teacher: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
     """DistilBERT's: mean of 1 - cos over positions.
 
-    Args:
-        student: `(..., hidden)`, as wide as the teacher's.
-        teacher: the same shape.
-        mask: positions that count (DistilBERT: the attention mask).
+    Arguments and errors as of `hidden_mse_loss` (DistilBERT's mask: the attention mask).
 
-    Returns:
-        A scalar, from 0 to 2.
-
-    Raises:
-        ValueError: shapes differ.
-
-    Example:
+    Examples:
         >>> cosine_loss(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 3.0]])).item()
         1.0
     """
@@ -72,7 +63,7 @@ def patience_loss(
     Raises:
         ValueError: shapes differ, or an unknown reduction.
 
-    Example:
+    Examples:
         >>> round(patience_loss(torch.tensor([[[1.0, 0.0]]]), torch.tensor([[[0.0, 5.0]]])).item(), 4)
         1.0
     """
@@ -88,18 +79,9 @@ def patience_loss(
 def feature_map_loss(student: torch.Tensor, teacher: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
     """MobileBERT's feature-map transfer: mean squared difference after a LayerNorm without weights.
 
-    Args:
-        student: `(..., hidden)`.
-        teacher: the same shape.
-        mask: positions that count (MobileBERT: all).
+    Arguments and errors as of `hidden_mse_loss` (MobileBERT's mask: none).
 
-    Returns:
-        A scalar.
-
-    Raises:
-        ValueError: shapes differ.
-
-    Example:
+    Examples:
         >>> states = torch.tensor([[1.0, 2.0, 4.0]])
         >>> round(feature_map_loss(states, 10 * states + 3).item(), 6)
         0.0
@@ -113,18 +95,9 @@ def mean_transfer_loss(student: torch.Tensor, teacher: torch.Tensor, mask: torch
 
     The released script compares with the means of all the teacher's layers at once, a slip; this is one layer's.
 
-    Args:
-        student: `(..., hidden)`; widths may differ.
-        teacher: `(..., hidden)`.
-        mask: positions that count (MobileBERT: all).
+    Arguments and errors as of `hidden_mse_loss`; widths may differ (MobileBERT's mask: none).
 
-    Returns:
-        A scalar.
-
-    Raises:
-        ValueError: leading shapes differ.
-
-    Example:
+    Examples:
         >>> mean_transfer_loss(torch.tensor([[1.0, 3.0]]), torch.tensor([[0.0, 0.0]])).item()
         4.0
     """
@@ -137,18 +110,9 @@ def variance_transfer_loss(
 ) -> torch.Tensor:
     """MobileBERT's variance transfer: mean absolute difference of each position's variance over the width.
 
-    Args:
-        student: `(..., hidden)`; widths may differ.
-        teacher: `(..., hidden)`.
-        mask: positions that count (MobileBERT: all).
+    Arguments and errors as of `hidden_mse_loss`; widths may differ (MobileBERT's mask: none).
 
-    Returns:
-        A scalar.
-
-    Raises:
-        ValueError: leading shapes differ.
-
-    Example:
+    Examples:
         >>> variance_transfer_loss(torch.tensor([[1.0, 3.0]]), torch.tensor([[0.0, 0.0]])).item()
         1.0
     """
@@ -175,13 +139,3 @@ def _rows(
         raise ValueError(f"`mask` must have shape {tuple(student.shape[:-1])}, got {tuple(mask.shape)}.")
     kept = [states if mask is None else states[mask.bool()] for states in (student, teacher)]
     return kept[0].reshape(-1, student.shape[-1]).float(), kept[1].reshape(-1, teacher.shape[-1]).float()
-
-
-__all__ = [
-    "cosine_loss",
-    "feature_map_loss",
-    "hidden_mse_loss",
-    "mean_transfer_loss",
-    "patience_loss",
-    "variance_transfer_loss",
-]

@@ -40,7 +40,7 @@ def transe_score(
     Raises:
         ValueError: `norm` is neither 1 nor 2.
 
-    Example:
+    Examples:
         >>> h, r, t = torch.tensor([[1.0, 0.0]]), torch.tensor([[2.0, 4.0]]), torch.tensor([[0.0, 0.0]])
         >>> transe_score(h, r, t, gamma=4.0), transe_score(h, r, t, gamma=4.0, norm=1)
         (tensor([-1.]), tensor([-3.]))
@@ -82,7 +82,7 @@ def knowledge_embedding_scores(
     Raises:
         ValueError: the negatives cannot be shared out equally, or only one of the two `..._with_relation` is given.
 
-    Example:
+    Examples:
         >>> x = torch.zeros(2, 8)
         >>> positive, negative = knowledge_embedding_scores(x, x, x, torch.ones(6, 8), torch.ones(6, 8))
         >>> positive.shape, negative.shape, positive[0].item()
@@ -90,8 +90,9 @@ def knowledge_embedding_scores(
     """
     if (head_with_relation is None) != (tail_with_relation is None):
         raise ValueError(
-            "`head_with_relation` and `tail_with_relation` must be given together, got one of them. Pass both, or "
-            "neither for the plain objective."
+            "`head_with_relation` and `tail_with_relation` must be given together, got "
+            f"{'the former' if tail_with_relation is None else 'the latter'} alone. Pass both, or neither for the "
+            "plain objective."
         )
     head_r = head if head_with_relation is None else head_with_relation
     tail_r = tail if tail_with_relation is None else tail_with_relation
@@ -131,7 +132,7 @@ def knowledge_embedding_loss(
     Returns:
         A scalar in nats: -(mean log sigmoid(positive) + mean log sigmoid(-negative)) / 2.
 
-    Example:
+    Examples:
         >>> knowledge_embedding_loss(torch.zeros(3, 1), torch.zeros(3, 4)).item()  # log 2
         0.6931471824645996
     """

@@ -13,12 +13,11 @@ over the valid rows t of a sequence of length |x|, keys of padding left out; the
 No distribution outlives its chunk of heads, see `score_chunks.py`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 
-from .checks import same_heads
-from .score_chunks import check_projections, compare_scores
+from .score_chunks import check_projections, compare_scores, same_heads
 
 REDUCTIONS = ("sequence_mean", "token_mean")
 LETTERS = {"q": "query", "k": "key", "v": "value"}
@@ -57,7 +56,7 @@ def relation_loss(
     Raises:
         ValueError: shapes do not agree, heads do not divide a width, or an unknown reduction.
 
-    Example:
+    Examples:
         >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
         <torch._C.Generator ...>
         >>> student, teacher = torch.randn(2, 5, 8), torch.randn(2, 5, 12)
@@ -87,13 +86,7 @@ def minilm_loss(
 ) -> torch.Tensor:
     """MiniLM's: attention distributions and value relation of one layer.
 
-    Args:
-        student: `query`, `key` and `value`, each `(batch, seq_len, hidden)`.
-        teacher: the same of the teacher; its width is free.
-        student_heads: the student's number of attention heads.
-        teacher_heads: the teacher's, which must be as many.
-        mask: 1 = text, 0 = padding, `(batch, seq_len)`.
-        reduction: see `relation_loss`.
+    Arguments as of `minilm_v2_loss`, but for the numbers of attention heads of both models, which must be equal.
 
     Returns:
         A scalar, the sum of both.
@@ -101,7 +94,7 @@ def minilm_loss(
     Raises:
         ValueError: head counts differ, or see `relation_loss`.
 
-    Example:
+    Examples:
         >>> states = {name: torch.ones(1, 3, 8) for name in ("query", "key", "value")}
         >>> minilm_loss(states, states, 2, 2).item()
         0.0
@@ -109,6 +102,15 @@ def minilm_loss(
     same_heads(student_heads, teacher_heads)
     weights = {"qk": 1.0, "vv": 1.0}
     return minilm_v2_loss(student, teacher, student_heads, relations=weights, mask=mask, reduction=reduction)
+
+
+def relation_weights(relations: Mapping[str, float] | Sequence[str]) -> dict[str, float]:
+    """Relations with their weights, 1 where none is given."""
+    weights = dict(relations) if isinstance(relations, Mapping) else dict.fromkeys(relations, 1.0)
+    wrong = [pair for pair in weights if len(pair) != 2 or set(pair) - set(LETTERS)]
+    if wrong or not weights:
+        raise ValueError(f"`relations` must be pairs of the letters q, k and v, such as 'qq', got {wrong or '[]'}.")
+    return weights
 
 
 def minilm_v2_loss(
@@ -138,15 +140,12 @@ def minilm_v2_loss(
     Raises:
         ValueError: a pair is none of letters q, k, v, a projection is missing, or see `relation_loss`.
 
-    Example:
+    Examples:
         >>> states = {name: torch.ones(1, 3, 8) for name in ("query", "key", "value")}
         >>> minilm_v2_loss(states, states, 4, relations={"qk": 0.5}).item()
         0.0
     """
-    weights = dict(relations) if isinstance(relations, Mapping) else dict.fromkeys(relations, 1.0)
-    wrong = [pair for pair in weights if len(pair) != 2 or set(pair) - set(LETTERS)]
-    if wrong or not weights:
-        raise ValueError(f"`relations` must be pairs of the letters q, k and v, such as 'qq', got {wrong or '[]'}.")
+    weights = relation_weights(relations)
     needed = {LETTERS[letter] for pair in weights for letter in pair}
     missing = sorted(needed - (student.keys() & teacher.keys()))
     if missing:
@@ -163,6 +162,3 @@ def minilm_v2_loss(
         )
         losses.append(weight * loss)
     return torch.stack(losses).sum()
-
-
-__all__ = ["minilm_loss", "minilm_v2_loss", "relation_loss"]

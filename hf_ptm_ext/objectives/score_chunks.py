@@ -33,7 +33,7 @@ def split_heads(states: torch.Tensor, heads: int) -> torch.Tensor:
     Raises:
         ValueError: `heads` does not divide the width.
 
-    Example:
+    Examples:
         >>> split_heads(torch.zeros(2, 3, 8), 4).shape
         torch.Size([2, 4, 3, 2])
     """
@@ -53,34 +53,21 @@ def compare_scores(
     valid: torch.Tensor,
     weights: torch.Tensor,
 ) -> torch.Tensor:
-    """Weighted sum over the rows of all heads' scores.
-
-    Args:
-        student: X, `(batch, seq_len, hidden)`.
-        student_other: Y, the same shape.
-        teacher: the teacher's X, `(batch, seq_len, teacher_hidden)`; gets no gradient.
-        teacher_other: the teacher's Y.
-        heads: into how many heads both widths are cut.
-        comparison: what a row is worth, a name of `COMPARISONS`.
-        valid: keys that are no padding, bool `(batch, seq_len)`.
-        weights: of the rows (queries), `(batch, seq_len)`.
-
-    Returns:
-        A scalar in single precision.
-
-    Raises:
-        ValueError: `heads` does not divide a width.
-
-    Example:
-        >>> ones, valid = torch.ones(1, 2, 4), torch.ones(1, 2, dtype=torch.bool)
-        >>> compare_scores(ones, ones, 0 * ones, 0 * ones, 1, "squares", valid, torch.ones(1, 2)).item()
-        16.0
-    """
+    """Sum over all heads' rows (queries), each by its weight `(batch, seq_len)`, of a name of `COMPARISONS`."""
     with torch.autocast(student.device.type, enabled=False):
         parts = [split_heads(each, heads) for each in (student, student_other)]
         with torch.no_grad():
             parts += [split_heads(each, heads) for each in (teacher, teacher_other)]
         return _ChunkedComparison.apply(*parts, valid, weights, comparison)
+
+
+def same_heads(student: int, teacher: int) -> None:
+    """Refuse losses that compare head by head if there are not as many."""
+    if student != teacher:
+        raise ValueError(
+            f"Student and teacher must have as many attention heads for this loss, got {student} and {teacher}. Give "
+            "the student as many, or take MiniLM v2's relations (preset `minilm-v2`), whose heads are free."
+        )
 
 
 def check_projections(
@@ -90,25 +77,7 @@ def check_projections(
     teacher_other: torch.Tensor,
     mask: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Check what is to be compared.
-
-    Args:
-        student: X, `(batch, seq_len, hidden)`.
-        student_other: Y, the same shape.
-        teacher: the teacher's X.
-        teacher_other: the teacher's Y.
-        mask: 1 = text, 0 = padding, `(batch, seq_len)`, or None.
-
-    Returns:
-        What is text, bool `(batch, seq_len)`.
-
-    Raises:
-        ValueError: shapes do not agree.
-
-    Example:
-        >>> check_projections(*[torch.ones(1, 2, 4)] * 4, None)
-        tensor([[True, True]])
-    """
+    """Check what `compare_scores` is to compare; gives the keys that are no padding, bool `(batch, seq_len)`."""
     shapes = [tuple(each.shape) for each in (student, student_other, teacher, teacher_other)]
     if student.dim() != 3 or shapes[0] != shapes[1] or shapes[2] != shapes[3] or shapes[0][:2] != shapes[2][:2]:
         raise ValueError(
@@ -211,6 +180,3 @@ class _ChunkedComparison(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         first, second = ctx.saved_tensors
         return gradient * first, gradient * second, None, None, None, None, None
-
-
-__all__ = ["check_projections", "compare_scores", "split_heads"]

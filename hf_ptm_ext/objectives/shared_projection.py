@@ -36,7 +36,7 @@ def shared_projection_loss(
     Raises:
         ValueError: an unknown direction, a projection that it needs is missing, or a variable that does not fit.
 
-    Example:
+    Examples:
         >>> teacher, student = torch.eye(4), torch.eye(2)
         >>> up = torch.tensor([[1.0, 0], [0, 1], [0, 0], [0, 0]])
         >>> shared_projection_loss([(teacher, student)], up=up).item()
@@ -54,14 +54,14 @@ def shared_projection_loss(
         if direction in ("up", "both"):
             losses.append((teacher - _project(student, teacher.shape, up)).square().sum())
     if not losses:
-        raise ValueError("`pairs` must have at least one pair of variables, got none.")
+        raise ValueError(f"`pairs` must have at least one pair of variables, got {pairs!r}.")
     return torch.stack(losses).sum()
 
 
 def _project(variable: torch.Tensor, shape: torch.Size, matrix: torch.Tensor | None) -> torch.Tensor:
     """A variable brought to another shape, side by side."""
     if matrix is None:
-        raise ValueError("a projection is missing")
+        raise ValueError(f"A projection is missing for a variable of shape {tuple(variable.shape)}.")
     if variable.dim() != len(shape):
         raise ValueError(f"A pair must have as many sides, got {tuple(variable.shape)} and {tuple(shape)}.")
     for side, length in enumerate(shape):
@@ -80,6 +80,3 @@ def _project_side(variable: torch.Tensor, side: int, length: int, matrix: torch.
         )
     moved = variable.movedim(side, -1).unflatten(-1, (blocks, given))
     return (moved @ matrix.T).flatten(-2).movedim(-1, side)
-
-
-__all__ = ["shared_projection_loss"]

@@ -33,7 +33,7 @@ def symmetric_kl(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     Returns:
         Each row's divergence, `(rows,)`, at least 0.
 
-    Example:
+    Examples:
         >>> symmetric_kl(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0]])).tolist()
         [0.0]
     """
@@ -56,7 +56,7 @@ def stable_kl(first: torch.Tensor, second: torch.Tensor, epsilon: float = 1e-6) 
     Returns:
         Each row's value, `(rows,)`.
 
-    Example:
+    Examples:
         >>> stable_kl(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0]])).tolist()
         [0.0]
     """
@@ -76,7 +76,7 @@ def mean_squares(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     Returns:
         Each row's mean over its values, `(rows,)`.
 
-    Example:
+    Examples:
         >>> mean_squares(torch.tensor([[1.0]]), torch.tensor([[3.0]])).tolist()
         [4.0]
     """
@@ -125,7 +125,7 @@ def smoothness_loss(
     Raises:
         ValueError: `norm` or `rule` is unknown.
 
-    Example:
+    Examples:
         >>> weight = torch.tensor([[1.0, -1.0], [0.5, 2.0]])
         >>> embeddings = torch.ones(1, 3, 2)
         >>> def logits_of(states): return states.mean(1) @ weight
@@ -172,6 +172,3 @@ def _projected(noise: torch.Tensor, norm: str, radius: float) -> torch.Tensor:
         return noise.clamp(-radius, radius)
     size = noise.norm(dim=-1, keepdim=True)
     return torch.where(size > radius, noise * (radius / size), noise)
-
-
-__all__ = ["mean_squares", "smoothness_loss", "stable_kl", "symmetric_kl"]

@@ -39,14 +39,7 @@ def _squares(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class SoftLabelLoss:
-    """What a named soft-label loss does by default.
-
-    Args:
-        values: value of each class of each row, of tempered logits.
-        reduction: `"batchmean"`: sum over classes, mean over rows; `"mean"`: mean over both; `"sum"`: sum over both.
-        t_squared: whether the result is multiplied by the square of the temperature.
-        labelled: whether the target is mixed with labels, at whose positions alone it is taken.
-    """
+    """What a named loss does: values of each class of tempered logits, reduction, factor, labels in the target."""
 
     values: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     reduction: str
@@ -101,7 +94,7 @@ def soft_label_loss(
         ValueError: an unknown kind or reduction, shapes that differ, a temperature that is not positive, or labels
             that are missing.
 
-    Example:
+    Examples:
         >>> student, teacher = torch.tensor([[0.0, 0.0]]), torch.tensor([[1.0, 1.0]])
         >>> soft_label_loss(student, teacher, kind="hinton_kl", temperature=2.0).item()
         0.0
@@ -153,7 +146,7 @@ def mlm_distillation_loss(
     Raises:
         ValueError: `ratio` is not in [0, 1], or shapes differ.
 
-    Example:
+    Examples:
         >>> logits, labels = torch.zeros(1, 2, 4), torch.tensor([[3, -100]])
         >>> round(mlm_distillation_loss(logits, logits, labels).item(), 3)  # log 4
         1.386
@@ -186,6 +179,3 @@ def _selected(logits: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         raise ValueError(f"`mask` must have shape {tuple(logits.shape[:-1])}, got {tuple(mask.shape)}.")
     kept = logits if mask is None else logits[mask.bool()]
     return kept.reshape(-1, logits.shape[-1]).float()
-
-
-__all__ = ["SOFT_LABEL_LOSSES", "SoftLabelLoss", "mlm_distillation_loss", "soft_label_loss"]

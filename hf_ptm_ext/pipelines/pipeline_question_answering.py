@@ -44,7 +44,7 @@ class ExtractiveQuestionAnsweringPipeline(ChunkPipeline):
         tokenizer: its fast tokenizer.
         kwargs: as in `Pipeline`; also every option of the call, as a default.
 
-    Example:
+    Examples:
         >>> from transformers import BertConfig, BertForQuestionAnswering, BertTokenizer
         >>> words = "[PAD] [UNK] [CLS] [SEP] [MASK] who wrote emma ? jane austen did .".split()
         >>> tokenizer = BertTokenizer({word: number for number, word in enumerate(words)}, model_max_length=32)
@@ -57,42 +57,15 @@ class ExtractiveQuestionAnsweringPipeline(ChunkPipeline):
         (True, ['answer', 'end', 'score', 'start'])
     """
 
-    default_input_names = "question,context"
-    _load_processor = False
-    _load_image_processor = False
-    _load_feature_extractor = False
-    _load_tokenizer = True
+    tokenizer: Any
+    default_input_names: Any = "question,context"
+    _load_processor: Any = False
+    _load_image_processor: Any = False
+    _load_feature_extractor: Any = False
+    _load_tokenizer: Any = True
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Answer questions.
-
-        Args:
-            args: `question, context`, or a dictionary with both, or a list, generator or dataset of such.
-            kwargs: `question` and `context` instead, a text or a list of texts each (one context serves all
-                questions); `question=None` for a model that was trained to copy from one text. Options:
-
-                top_k: how many answers (default 1).
-                max_answer_len: most tokens of an answer (default 15).
-                handle_impossible_answer: also offer the empty answer, with the score of "no answer" (default False).
-                align_to_words: widen answers to whole words (default True); never in scripts without spaces.
-                max_seq_len: most tokens of a window (default 384, or the tokenizer's limit if that is less).
-                doc_stride: how many tokens of the passage two windows share (default 128, or half of a window).
-                max_question_len: longer questions are cut (default 64).
-                decode: "joint" (default), or "independent" for the likeliest start and the likeliest end each for
-                    itself, as lectures have it: the end may come before the start, and the answer is empty then.
-                padding: "do_not_pad" (default: only as a batch needs it), or "max_length" for windows of one shape.
-                reference: `None` (default), or "transformers" for the answers of the removed pipeline.
-                batch_size: how many windows go through the model at once (default 1).
-
-        Returns:
-            For each question a dictionary with `score`, `start`, `end` (characters of the passage) and `answer`; with
-            `top_k` above 1 a list of them, best first. One question gives one result, a list gives a list. Scores are
-            probabilities among all spans of the passage.
-
-        Raises:
-            TypeError: an unknown option, or something that is no question.
-            ValueError: an option out of range, or an empty question or passage.
-        """
+        """Answer questions."""
         inputs = _examples(args, kwargs)
         if kwargs.get("reference", self._postprocess_params.get("reference")) == "transformers":
             inputs = inputs[0] if isinstance(inputs, list) and len(inputs) == 1 else inputs
@@ -102,7 +75,7 @@ class ExtractiveQuestionAnsweringPipeline(ChunkPipeline):
 
     def _sanitize_parameters(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         if "topk" in options:
-            raise TypeError("`topk` is spelt `top_k`.")
+            raise TypeError(f"`topk` is spelt `top_k`: top_k={options['topk']!r}.")
         known = tuple(dict.fromkeys((*_PREPROCESS, *_POSTPROCESS)))
         unknown = [name for name in options if name not in known]
         if unknown:
@@ -120,7 +93,7 @@ class ExtractiveQuestionAnsweringPipeline(ChunkPipeline):
         preprocess = {name: given[name] for name in _PREPROCESS if name in given}
         return preprocess, {}, {name: given[name] for name in _POSTPROCESS if name in given}
 
-    def preprocess(
+    def preprocess(  # type: ignore[override]
         self,
         example: Mapping[str, Any],
         max_seq_len: int | None = None,
@@ -129,19 +102,7 @@ class ExtractiveQuestionAnsweringPipeline(ChunkPipeline):
         padding: Any = "do_not_pad",
         reference: str | None = None,
     ) -> Iterator[dict[str, Any]]:
-        """Windows of one question.
-
-        Args:
-            example: `question` and `context`.
-            max_seq_len: see the call, as the others.
-            doc_stride: see the call.
-            max_question_len: see the call.
-            padding: see the call.
-            reference: see the call.
-
-        Yields:
-            One window each.
-        """
+        """Windows of one question; the options are those of the call."""
         example = _checked(example)
         if reference is not None and example["question"] is None:
             raise ValueError(f"`reference` = {reference!r} needs a question, got None. Leave `reference` out.")
@@ -163,7 +124,7 @@ class ExtractiveQuestionAnsweringPipeline(ChunkPipeline):
                 "width": max_seq_len if padding == "max_length" else None,
             }
 
-    def _forward(self, model_inputs: dict[str, Any]) -> dict[str, Any]:
+    def _forward(self, model_inputs: dict[str, Any]) -> dict[str, Any]:  # type: ignore[override]
         windows = model_inputs["window"]
         if not isinstance(windows, list):
             found = self._logits([windows], model_inputs["width"])
@@ -181,7 +142,7 @@ class ExtractiveQuestionAnsweringPipeline(ChunkPipeline):
             # On the right, wherever the tokenizer pads: absolute positions do not depend on the batch then.
             batch = dict(self.tokenizer.pad(rows, return_tensors="pt", padding_side="right", **padding))
         taken = inspect.signature(self.model.forward).parameters
-        inputs = {name: values.to(self.device) for name, values in batch.items() if name in taken}
+        inputs: dict[str, Any] = {name: values.to(self.device) for name, values in batch.items() if name in taken}
         if "use_cache" in taken:
             inputs["use_cache"] = False
         output = self.model(**inputs, return_dict=True)
@@ -189,7 +150,7 @@ class ExtractiveQuestionAnsweringPipeline(ChunkPipeline):
         # Tuples: upstream would give single arrays a batch dimension.
         return [(row[0, :size], row[1, :size]) for row, size in zip(logits, sizes, strict=True)]
 
-    def postprocess(
+    def postprocess(  # type: ignore[override]
         self,
         model_outputs: list[dict[str, Any]],
         top_k: int = 1,
@@ -199,34 +160,13 @@ class ExtractiveQuestionAnsweringPipeline(ChunkPipeline):
         decode: str = "joint",
         reference: str | None = None,
     ) -> dict[str, Any] | list[dict[str, Any]]:
-        """Answers of one question.
-
-        Args:
-            model_outputs: its windows with their logits.
-            top_k: see the call, as the others.
-            max_answer_len: see the call.
-            handle_impossible_answer: see the call.
-            align_to_words: see the call.
-            decode: see the call.
-            reference: see the call.
-
-        Returns:
-            See the call.
-        """
+        """Answers of one question from its windows with their logits; the options are those of the call."""
         windows = [output["window"] for output in model_outputs]
         logits = [output["logits"] for output in model_outputs]
         context = model_outputs[0]["context"]
         if reference is not None:
-            answers = _reference_answers(
-                windows,
-                logits,
-                context,
-                top_k,
-                max_answer_len,
-                handle_impossible_answer,
-                align_to_words,
-                self.tokenizer.cls_token_id,
-            )
+            limits = (top_k, max_answer_len, handle_impossible_answer, align_to_words)
+            answers = _reference_answers(windows, logits, context, self.tokenizer.cls_token_id, *limits)
             return answers[0] if len(answers) == 1 else answers
         start, end, answerable, counted = _stacked(windows, logits)
         total = log_partition(start, end, counted)
@@ -250,12 +190,7 @@ class ExtractiveQuestionAnsweringPipeline(ChunkPipeline):
         return answers[0] if answers else _answer(0.0, 0, 0, context)  # a passage without any token
 
     def save_pretrained(self, save_directory: Any, **kwargs: Any) -> None:
-        """Save model and tokenizer with the code of this pipeline, also if that came from another checkpoint.
-
-        Args:
-            save_directory: the folder.
-            kwargs: as in `Pipeline.save_pretrained`.
-        """
+        """Save model and tokenizer with the code of this pipeline, also if that came from another checkpoint."""
         self._registered_impl = {TASK: {"impl": type(self), "pt": (AutoModelForQuestionAnswering,)}}
         super().save_pretrained(save_directory, **kwargs)
 
@@ -271,7 +206,10 @@ def _examples(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The questions of a call; takes `question` and `context` out of its keyword arguments."""
     if "question" in kwargs or "context" in kwargs:
         if args or not {"question", "context"} <= set(kwargs):
-            raise TypeError("`question` and `context` go together, both by name or both by place.")
+            raise TypeError(
+                f"`question` and `context` go together, both by name or both by place, got {sorted(kwargs)} by name "
+                f"and {len(args)} by place."
+            )
         args = (kwargs.pop("question"), kwargs.pop("context"))
     if len(args) == 2:
         return _paired(*args)
@@ -295,7 +233,7 @@ def _paired(questions: Any, contexts: Any) -> Any:
     if (questions is None or isinstance(questions, str)) and isinstance(contexts, str):
         return _checked({"question": questions, "context": contexts})
     if isinstance(questions, str | Mapping):
-        raise TypeError("`question` must be a list when `context` is one.")
+        raise TypeError(f"`question` must be a list when `context` is one, got a {type(questions).__name__}.")
     questions = [None] * len(contexts) if questions is None else list(questions)
     contexts = [contexts] * len(questions) if isinstance(contexts, str) else list(contexts)
     if len(questions) != len(contexts):
@@ -342,6 +280,13 @@ def _answer(score: float, start: int, end: int, context: str) -> dict[str, Any]:
     return {"score": score, "start": start, "end": end, "answer": context[start:end]}
 
 
+def _add(answers: dict[str, dict[str, Any]], answer: dict[str, Any]) -> None:
+    """Add an answer, or its score to that of an equal text."""
+    known = answers.setdefault(answer["answer"].lower(), answer)
+    if known is not answer:
+        known["score"] += answer["score"]
+
+
 def _merged(
     windows: list[Window], spans: Any, total: float, candidates: int, context: str, align_to_words: bool
 ) -> list[dict[str, Any]]:
@@ -356,12 +301,7 @@ def _merged(
         if align_to_words:
             start, end = _whole_words(context, start, end)
         start, end = whole_characters(context, start, end)
-        score = float(np.exp(spans.scores[row, column] - total))
-        key = context[start:end].lower()
-        if key in answers:
-            answers[key]["score"] += score
-        else:
-            answers[key] = _answer(score, start, end, context)
+        _add(answers, _answer(float(np.exp(spans.scores[row, column] - total)), start, end, context))
     return list(answers.values())
 
 
@@ -398,11 +338,11 @@ def _reference_answers(
     windows: list[Window],
     logits: list[Logits],
     context: str,
+    cls_token_id: int | None,
     top_k: int,
     max_answer_len: int,
     handle_impossible_answer: bool,
     align_to_words: bool,
-    cls_token_id: int | None,
 ) -> list[dict[str, Any]]:
     """Answers as the removed pipeline gave them."""
     answers: dict[str, dict[str, Any]] = {}
@@ -427,15 +367,8 @@ def _reference_answers(
             words = (window.word_characters(first), window.word_characters(last)) if align_to_words else (None, None)
             if words[0] is not None and words[1] is not None:
                 start, end = words[0][0], words[1][1]
-            key = context[start:end].lower()
-            if key in answers:
-                answers[key]["score"] += score
-            else:
-                answers[key] = _answer(score, start, end, context)
+            _add(answers, _answer(score, start, end, context))
     found = list(answers.values())
     if handle_impossible_answer:
         found.append(_answer(null, 0, 0, context))
     return sorted(found, key=lambda answer: -answer["score"])[:top_k]
-
-
-__all__ = ["TASK", "ExtractiveQuestionAnsweringPipeline"]

@@ -7,6 +7,8 @@ import numpy as np
 
 from .spans_question_answering import best_spans, log_partition, whole_characters
 
+_NO_ANSWER: dict[str, Any] = {"text": "", "start": 0, "end": 0}
+
 
 def postprocess_qa_predictions(
     examples: Iterable[Mapping[str, Any]],
@@ -38,10 +40,7 @@ def postprocess_qa_predictions(
         `null_score_diff`, by how much "no answer" is better than the best span. A question without any candidate
         has an empty text.
 
-    Raises:
-        ValueError: features and logits are not as many, an example has no feature, or an id is there twice.
-
-    Example:
+    Examples:
         >>> example = {"id": "q", "context": "In Bern."}
         >>> feature = {"example_id": "q", "offset_mapping": [(0, 0), (0, 2), (3, 7), (7, 8)], "null_index": 0}
         >>> logits = np.array([[0.0, 1.0, 5.0, 0.0]]), np.array([[0.0, 1.0, 4.0, 2.0]])
@@ -55,17 +54,15 @@ def postprocess_qa_predictions(
             f"`predictions` must have a row for each of the {len(rows)} features, got {len(start)} and {len(end)}. "
             "Predict on the features in their own order."
         )
-    answerable = np.zeros(start.shape, dtype=bool)
-    counted = np.zeros(start.shape, dtype=bool)
-    offsets: list[np.ndarray] = []
+    offsets = [np.asarray(row["offset_mapping"], dtype=np.int64).reshape(-1, 2) for row in rows]
+    nulls = np.array([row["null_index"] for row in rows], dtype=np.int64)
     windows: dict[str, list[int]] = {}
-    for number, row in enumerate(rows):
-        places = np.asarray(row["offset_mapping"], dtype=np.int64).reshape(-1, 2)
+    answerable, counted = np.zeros(start.shape, dtype=bool), np.zeros(start.shape, dtype=bool)
+    for number, (row, places) in enumerate(zip(rows, offsets, strict=True)):
         answerable[number, : len(places)] = places[:, 1] > places[:, 0]
-        counted[number] = answerable[number]
         counted[number, row["null_index"]] = True
-        offsets.append(places)
         windows.setdefault(row["example_id"], []).append(number)
+    counted |= answerable
     spans = best_spans(start, end, answerable, n_best_size, max_answer_length) if rows else None
 
     found: dict[str, dict[str, Any]] = {}
@@ -80,17 +77,15 @@ def postprocess_qa_predictions(
                 f"`examples` must have an id each, got {example['id']!r} twice. Translations of data often share "
                 "ids: predict on one language at a time, or number the rows."
             )
-        context = example["context"]
         total = log_partition(start[numbers], end[numbers], counted[numbers])
-        n_best = _n_best(spans, numbers, offsets, context, total, n_best_size)
-        best = n_best[0] if n_best else {"text": "", "start": 0, "end": 0, "probability": 0.0, "score": -np.inf}
+        n_best = _n_best(spans, numbers, offsets, example["context"], total, n_best_size)
+        best = n_best[0] if n_best else {**_NO_ANSWER, "probability": 0.0, "score": -np.inf}
         answer = {name: best[name] for name in ("text", "start", "end", "probability")}
         if version_2_with_negative:
-            nulls = [rows[one]["null_index"] for one in numbers]
-            null = float((start[numbers, nulls] + end[numbers, nulls]).min())
+            null = float((start[numbers, nulls[numbers]] + end[numbers, nulls[numbers]]).min())
             difference = null - best["score"]
             if difference > null_score_diff_threshold:
-                answer = {"text": "", "start": 0, "end": 0, "probability": float(np.exp(null - total))}
+                answer = {**_NO_ANSWER, "probability": float(np.exp(null - total))}
             answer["null_score_diff"] = difference
         found[example["id"]] = {**answer, "n_best": n_best}
     return found
@@ -120,6 +115,3 @@ def _n_best(
                 "probability": float(np.exp(score - total)),
             }
     return list(chosen.values())
-
-
-__all__ = ["postprocess_qa_predictions"]

@@ -35,23 +35,17 @@ _FLAGS = re.compile("[\U0001f1e6-\U0001f1ff]*$")
 
 
 class Spans(NamedTuple):
-    """The best spans of each window, best first.
+    """The best spans of each window, best first, `(windows, n)`."""
 
-    Args:
-        starts: `(windows, n)` first token.
-        ends: `(windows, n)` last token.
-        scores: `(windows, n)` sum of both logits, -inf where a window has fewer spans.
-    """
-
-    starts: np.ndarray
-    ends: np.ndarray
-    scores: np.ndarray
+    starts: np.ndarray  # first token
+    ends: np.ndarray  # last token
+    scores: np.ndarray  # sum of both logits, -inf where a window has fewer spans
 
 
 def best_spans(
     start_logits: np.ndarray, end_logits: np.ndarray, answerable: np.ndarray, n: int, max_answer_len: int
 ) -> Spans:
-    """The n best spans of each window: both ends answerable, at most `max_answer_len` tokens.
+    """The n best spans of each window, if there are as many: both ends answerable, at most `max_answer_len` tokens.
 
     Args:
         start_logits: `(windows, seq_len)`.
@@ -60,13 +54,7 @@ def best_spans(
         n: how many.
         max_answer_len: most tokens of an answer.
 
-    Returns:
-        The spans; as many columns as there can be, at most n.
-
-    Raises:
-        ValueError: `n` or `max_answer_len` is below 1, or the shapes differ.
-
-    Example:
+    Examples:
         >>> start, end = np.array([[9.0, 1.0, 2.0, 0.5]]), np.array([[9.0, 0.0, 1.0, 3.0]])
         >>> found = best_spans(start, end, np.array([[False, True, True, True]]), n=2, max_answer_len=2)
         >>> found.starts.tolist(), found.ends.tolist(), found.scores.tolist()
@@ -107,21 +95,7 @@ def best_spans(
 
 
 def whole_characters(text: str, start: int, end: int) -> tuple[int, int]:
-    """Widen a span so that it cuts nothing that readers see as one character, whatever tokens covered.
-
-    Args:
-        text: the passage.
-        start: its first character.
-        end: behind its last one.
-
-    Returns:
-        Begin and end, without white space around: accents, vowel signs, variation selectors, letters of a syllable,
-        joined emoji and flags go with what they belong to (about Unicode's grapheme clusters).
-
-    Example:
-        >>> whole_characters("Jose\\u0301 Marti\\u0301", 0, 4)
-        (0, 5)
-    """
+    """Widen a span so that it cuts nothing that readers see as one character, whatever tokens covered."""
     stripped = text[start:end].strip()
     if stripped:
         start += text[start:end].index(stripped)
@@ -145,21 +119,7 @@ def _goes_on(text: str, at: int) -> bool:
 
 
 def log_partition(start_logits: np.ndarray, end_logits: np.ndarray, counted: np.ndarray) -> float:
-    """Logarithm of what all spans of all windows of one question have together.
-
-    Args:
-        start_logits: `(windows, seq_len)`.
-        end_logits: `(windows, seq_len)`.
-        counted: `(windows, seq_len)` bool, tokens that take part: those of the passage and the one for "no answer".
-
-    Returns:
-        The logarithm.
-
-    Example:
-        >>> zeros = np.zeros((2, 3))
-        >>> round(float(np.exp(log_partition(zeros, zeros, zeros == 0))), 6)  # 9 pairs in each of 2 windows
-        18.0
-    """
+    """Logarithm of what all spans of all windows of one question have together."""
     return float(np.logaddexp.reduce(_log_sum(start_logits, counted) + _log_sum(end_logits, counted)))
 
 
@@ -197,7 +157,7 @@ def reference_spans(
     Returns:
         Starts, ends, scores, and the least score of "no answer" so far.
 
-    Example:
+    Examples:
         >>> start, end = np.array([0.0, 5.0, 1.0, 2.0]), np.array([0.0, 5.0, 3.0, 1.0])
         >>> starts, ends, scores, _ = reference_spans(start, end, np.array([0, 1, 0, 0]))
         >>> starts.tolist(), ends.tolist(), round(scores.item(), 4)
@@ -230,6 +190,3 @@ def _window_softmax(logits: np.ndarray, candidate: np.ndarray) -> np.ndarray:
     masked = np.where(candidate, logits, np.asarray(MASKED, dtype=logits.dtype))
     powers = np.exp(masked - masked.max())
     return powers / powers.sum()
-
-
-__all__ = ["MASKED", "NO_NULL_SCORE", "Spans", "best_spans", "log_partition", "reference_spans", "whole_characters"]

@@ -22,28 +22,16 @@ _NEAR = 1000  # characters in which the end of a word is looked for
 
 @dataclass
 class Window:
-    """One window of one question.
+    """One window of one question."""
 
-    Args:
-        inputs: what the model gets, a list for each name.
-        example: number of the question.
-        sequences: `(seq_len,)` 0 or 1 for the first or second text, -1 for tokens of neither.
-        context: which of the two is the passage.
-        offsets: `(seq_len, 2)` begin and end of each token in its text.
-        words: `(seq_len,)` number of the token's word, -1 for none.
-        null_index: the token that stands for "no answer".
-        is_first: whether the passage begins here.
-        is_last: whether the passage ends here.
-    """
-
-    inputs: dict[str, list[Any]]
-    example: int
-    sequences: np.ndarray
-    context: int
-    offsets: np.ndarray
-    words: np.ndarray
-    null_index: int
-    is_first: bool = True
+    inputs: dict[str, list[Any]]  # what the model gets, a list for each name
+    example: int  # number of the question
+    sequences: np.ndarray  # `(seq_len,)` 0 or 1 for the first or second text, -1 for tokens of neither
+    context: int  # which of the two is the passage
+    offsets: np.ndarray  # `(seq_len, 2)` begin and end of each token in its text
+    words: np.ndarray  # `(seq_len,)` number of the token's word, -1 for none
+    null_index: int  # the token that stands for "no answer"
+    is_first: bool = True  # whether the passage begins here
     is_last: bool = True
 
     @property
@@ -59,7 +47,7 @@ class Window:
     def word_characters(self, token: int) -> tuple[int, int] | None:
         """Begin and end, in the passage, of the word with this token's number; `None` if there is none."""
         word = self.words[token]
-        found = np.flatnonzero(self.in_context & (self.words == word)) if word >= 0 else ()
+        found = np.flatnonzero(self.in_context & (self.words == word)) if word >= 0 else np.empty(0, np.int64)
         return (int(self.offsets[found[0], 0]), int(self.offsets[found[-1], 1])) if len(found) else None
 
 
@@ -84,12 +72,6 @@ def question_windows(
             of passages and questions if that is less).
         max_question_len: longer questions are cut to this many tokens (default 64); `None` never cuts.
         options: of the tokenizer's call.
-
-    Returns:
-        The windows of all questions, in order.
-
-    Raises:
-        ValueError: the tokenizer knows no offsets, or a window cannot hold the question and a part of the passage.
     """
     found: list[Window] = []
     short = [number for number, context in enumerate(contexts) if len(context) <= PART]
@@ -115,18 +97,6 @@ def windows_in_parts(tokenizer: Any, question: str | None, context: str, **optio
 
     Each part ends between two words, and the next one begins where the last window of the part before it does, which
     is left out: so windows overlap across parts as they do inside one.
-
-    Args:
-        tokenizer: see `question_windows`, as the others.
-        question: the text, or `None`.
-        context: the passage.
-        options: see `question_windows`.
-
-    Yields:
-        One window each.
-
-    Raises:
-        ValueError: see `question_windows`.
     """
     start = 0
     while True:
@@ -251,12 +221,7 @@ def _windows(tokenizer: Any, encoded: Any, context: int, numbers: Sequence[int])
 
 
 def null_index(tokenizer: Any, input_ids: Sequence[int]) -> int:
-    """The token that stands for "no answer": [CLS], else the begin of the text, else the first one.
-
-    Args:
-        tokenizer: knows the ids of both.
-        input_ids: of one window.
-    """
+    """The token that stands for "no answer": [CLS], else the begin of the text, else the first one."""
     for token in (tokenizer.cls_token_id, tokenizer.bos_token_id):
         if token is not None and token in input_ids:
             return list(input_ids).index(token)
@@ -282,10 +247,7 @@ def _cut_questions(tokenizer: Any, questions: Sequence[str], limit: int | None) 
             for (_, end), sequence in zip(encoded["offset_mapping"][number], encoded.sequence_ids(number), strict=True)
             if sequence is not None
         ]
-        short = limit is not None and len(ends) > limit
-        cut.append(question[: ends[limit - 1]] if short else question)
-        lengths.append(limit if short else len(ends))
+        length = len(ends) if limit is None else min(limit, len(ends))
+        cut.append(question[: ends[length - 1]] if length < len(ends) else question)
+        lengths.append(length)
     return cut, lengths
-
-
-__all__ = ["MAX_QUESTION_LEN", "Window", "null_index", "question_windows", "windows_in_parts"]

@@ -5,18 +5,9 @@ from .base import PtmTrainer, ResumableTrainer
 from .entity_replacement import EntityReplacementModel, EntityReplacementTrainer
 from .knowledge_embedding import KnowledgeEmbeddingModel, KnowledgeEmbeddingTrainer
 from .manifest import checkpoints, last_complete_checkpoint
-from .multi_task import (
-    MixedBatchSampler,
-    Mixing,
-    MultiTaskModel,
-    MultiTaskTrainer,
-    Smart,
-    StochasticAnswerClassifier,
-    StochasticAnswerHead,
-    Task,
-    TaskCollator,
-    TaskRows,
-)
+from .multi_task.mixing import MixedBatchSampler, Mixing
+from .multi_task.model import MultiTaskModel, Smart
+from .multi_task.trainer import MultiTaskTrainer, Task, TaskCollator, TaskRows
 from .parameter_groups import (
     discriminative_learning_rates,
     encoder_layers,
@@ -56,8 +47,6 @@ __all__ = [
     "ResumableTrainer",
     "SequentialUnfreezingCallback",
     "Smart",
-    "StochasticAnswerClassifier",
-    "StochasticAnswerHead",
     "Task",
     "TaskCollator",
     "TaskRows",

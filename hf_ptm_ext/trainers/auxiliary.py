@@ -1,10 +1,9 @@
-"""Objectives with parameters of their own beside a plain model: trained together, saved apart.
+"""Objectives with parameters of their own around a plain model: trained together, saved apart.
 
-The wrapped model is what a checkpoint holds, under its own class, so it loads wherever that class does. The
-objective's parameters (a relation table, a classifier) lie beside it and are only needed to train on.
+A checkpoint is the plain model's, under its own class; a relation table or a classifier lies beside it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,23 +12,33 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from .base import PtmTrainer
+from ..files import file_aside
+from .base import PtmTrainer, from_checkpoint
 from .pretraining import PreTrainingTrainer
 
 AUXILIARY_FILE = "auxiliary_heads.safetensors"
 WRAPPED = "model."
 
 
+def written(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Tensors as safetensors writes them: on the CPU, each in one piece."""
+    return {name: value.detach().cpu().contiguous() for name, value in state.items()}
+
+
+def unlike(own: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor]) -> list[str]:
+    """Names of tensors that only one of the two has, or in another shape."""
+    both = own.keys() & state.keys()
+    return sorted(own.keys() ^ state.keys()) + [name for name in both if own[name].shape != state[name].shape]
+
+
 class AuxiliaryObjective(nn.Module):
-    """A masked language model with further parameters around it; `model` is the plain model.
+    """A masked language model with further parameters around it; `model` is the plain model."""
 
-    Args:
-        model: any masked language model of upstream's or ours.
-    """
+    model: Any
 
-    def __init__(self, model: nn.Module):
+    def __init__(self, model: Any):
         super().__init__()
-        self.model = model
+        self.model = model = from_checkpoint(model)
         # Where FSDP cuts.
         self._no_split_modules = getattr(model, "_no_split_modules", None)
 
@@ -43,38 +52,23 @@ class AuxiliaryObjective(nn.Module):
         """Weight of each term in the loss, by its name; 1 where none is given."""
         return {}
 
-    def gradient_checkpointing_enable(self, *args: Any, **kwargs: Any) -> None:
-        """As the plain model's own.
+    @property
+    def is_activation_checkpointing(self) -> bool:
+        """Whether the plain model's activations are checkpointed."""
+        return bool(getattr(self.model, "is_activation_checkpointing", False))
 
-        Args:
-            args: as the plain model's.
-            kwargs: as the plain model's.
-        """
-        self.model.gradient_checkpointing_enable(*args, **kwargs)
+    def activation_checkpointing_enable(self, activation_checkpointing_kwargs: Any = None, **kwargs: Any) -> None:
+        """As the plain model's own."""
+        self.model.activation_checkpointing_enable(activation_checkpointing_kwargs, **kwargs)
 
     def auxiliary_state_dict(self) -> dict[str, torch.Tensor]:
-        """Give the parameters that are not the plain model's.
-
-        Returns:
-            Name -> tensor, contiguous and on the CPU.
-        """
-        state = self.state_dict()
-        return {
-            name: value.detach().cpu().contiguous() for name, value in state.items() if not name.startswith(WRAPPED)
-        }
+        """Give the parameters that are not the plain model's."""
+        return written({name: value for name, value in self.state_dict().items() if not name.startswith(WRAPPED)})
 
     def load_auxiliary_state_dict(self, state: dict[str, torch.Tensor]) -> None:
-        """Load the parameters that are not the plain model's.
-
-        Args:
-            state: as `auxiliary_state_dict` gives them, all of them.
-
-        Raises:
-            ValueError: a parameter is missing, unknown, or of another shape.
-        """
+        """Load the parameters that are not the plain model's."""
         own = self.auxiliary_state_dict()
-        wrong = sorted(name for name in own.keys() ^ state.keys())
-        wrong += [name for name in own.keys() & state.keys() if own[name].shape != state[name].shape]
+        wrong = unlike(own, state)
         if wrong:
             raise ValueError(
                 f"`state` must have exactly the auxiliary parameters {sorted(own)} in their shapes; wrong: {wrong}. "
@@ -84,17 +78,12 @@ class AuxiliaryObjective(nn.Module):
 
 
 class PlainModelCheckpoints(PtmTrainer):
-    """Checkpoints of an `AuxiliaryObjective`: the plain model's, with one more file for the other parameters.
-
-    Args:
-        args: as `PtmTrainer`.
-        kwargs: as `PtmTrainer`.
-    """
+    """Checkpoints of an `AuxiliaryObjective`: the plain model's, with one more file for the other parameters."""
 
     auxiliary_file: ClassVar[str] = AUXILIARY_FILE
 
     @property
-    def saved_model(self) -> nn.Module:
+    def saved_model(self) -> Any:
         """The wrapper's plain model."""
         return super().saved_model.model
 
@@ -109,20 +98,16 @@ class PlainModelCheckpoints(PtmTrainer):
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
         wrapper = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
-        auxiliary = None
-        if state_dict is not None:
+        if state_dict is None:
+            plain, auxiliary = None, wrapper.auxiliary_state_dict()
+        else:
+            plain = {name[len(WRAPPED) :]: value for name, value in state_dict.items() if name.startswith(WRAPPED)}
             auxiliary = {name: value for name, value in state_dict.items() if not name.startswith(WRAPPED)}
-            state_dict = {
-                name.removeprefix(WRAPPED): value for name, value in state_dict.items() if name.startswith(WRAPPED)
-            }
         with self._plain_model(wrapper):
-            super()._save(output_dir, state_dict)
-        state = wrapper.auxiliary_state_dict() if auxiliary is None else auxiliary
-        if self.args.should_save and state:
-            folder = Path(output_dir if output_dir is not None else self.args.output_dir)
-            partial = folder / f"{self.auxiliary_file}.partial"
-            save_file({name: value.detach().cpu().contiguous() for name, value in state.items()}, str(partial))
-            partial.replace(folder / self.auxiliary_file)
+            super()._save(output_dir, plain)
+        if self.args.should_save and auxiliary:
+            with file_aside(Path(output_dir or self.args.output_dir) / self.auxiliary_file) as partial:
+                save_file(written(auxiliary), str(partial))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         if self.is_fsdp_enabled:  # saved and loaded as one sharded whole
@@ -155,12 +140,4 @@ class PlainModelCheckpoints(PtmTrainer):
 
 
 class AuxiliaryObjectiveTrainer(PlainModelCheckpoints, PreTrainingTrainer):
-    """`PreTrainingTrainer` for an `AuxiliaryObjective`.
-
-    Args:
-        args: as `PreTrainingTrainer`.
-        kwargs: as `PreTrainingTrainer`.
-    """
-
-
-__all__ = ["AuxiliaryObjective", "AuxiliaryObjectiveTrainer", "PlainModelCheckpoints"]
+    """`PreTrainingTrainer` for an `AuxiliaryObjective`."""

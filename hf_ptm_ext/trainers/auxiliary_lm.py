@@ -1,10 +1,7 @@
 """SiATL's auxiliary language-model loss for any Trainer (Chronopoulou et al., NAACL 2019).
 
-    loss = class_loss + gamma * lm_loss,   gamma annealed by epoch (see objectives/auxiliary_lm.py)
-
-The paper adds a recurrent layer on a language model; here the model is any causal one with a head, such as upstream's
-`GPT2ForSequenceClassification`, whose next-token logits are its last hidden states times its input embeddings.
-`SequentialUnfreezingCallback` is the paper's other half.
+The paper adds a recurrent layer on a language model; here the model is any causal one with a head, whose next-token
+logits are its last hidden states times its input embeddings. `SequentialUnfreezingCallback` is the other half.
 """
 
 from typing import Any
@@ -15,7 +12,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.utils import ModelOutput
 
 from ..objectives import annealed_weight, next_token_loss
-from ..objectives.auxiliary_lm import END_WEIGHT, START_WEIGHT
+from ..objectives.token_losses import END_WEIGHT, START_WEIGHT
 
 
 class AuxiliaryLanguageModelCallback(TrainerCallback):
@@ -26,8 +23,6 @@ class AuxiliaryLanguageModelCallback(TrainerCallback):
     the batch (reference: over its tokens): a Trainer that accumulates batches must know it by
     `loss_is_scaled_for_ga = False` on its class; upstream's own does not divide such means.
 
-    Relations: `SequentialUnfreezingCallback` beside it gives SiATL's whole schedule.
-
     Args:
         start: weight in the first epoch (reference: exp(-1.6), about 0.2).
         end: weight at the end of the annealing (reference: exp(-2.3), about 0.1).
@@ -37,7 +32,7 @@ class AuxiliaryLanguageModelCallback(TrainerCallback):
         ValueError: a weight or `epochs` is not positive; when training begins: the model sees later tokens, or its
             hidden states are not as wide as its embeddings.
 
-    Example:
+    Examples:
         >>> callback = AuxiliaryLanguageModelCallback(epochs=3)  # Trainer(..., callbacks=[callback])
     """
 
@@ -51,17 +46,7 @@ class AuxiliaryLanguageModelCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Check the model and begin to add the term.
-
-        Args:
-            args: of the Trainer.
-            state: of the Trainer.
-            control: of the Trainer.
-            kwargs: `model` among others.
-
-        Raises:
-            ValueError: the model sees later tokens, or its states are not as wide as its embeddings.
-        """
+        """Check the model and begin to add the term."""
         model = kwargs["model"]
         _check_causal(model)
         self._hooks = [
@@ -73,27 +58,13 @@ class AuxiliaryLanguageModelCallback(TrainerCallback):
     def on_epoch_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Set the weight of this epoch.
-
-        Args:
-            args: of the Trainer.
-            state: of the Trainer.
-            control: of the Trainer.
-            kwargs: not used.
-        """
+        """Set the weight of this epoch."""
         self._anneal(state)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Leave the model as it was found.
-
-        Args:
-            args: of the Trainer.
-            state: of the Trainer.
-            control: of the Trainer.
-            kwargs: not used.
-        """
+        """Leave the model as it was found."""
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
@@ -101,11 +72,11 @@ class AuxiliaryLanguageModelCallback(TrainerCallback):
     def _anneal(self, state: TrainerState) -> None:
         self.weight = annealed_weight(int((state.epoch or 0.0) + 1e-6), self.start, self.end, self.epochs)
 
-    def _remember_states(self, module: nn.Module, inputs: Any, output: Any) -> None:
+    def _remember_states(self, module: Any, inputs: Any, output: Any) -> None:
         if module.training:
             self._states = [output[0]]
 
-    def _add_term(self, module: nn.Module, inputs: Any, keywords: dict[str, Any], output: Any) -> Any:
+    def _add_term(self, module: Any, inputs: Any, keywords: dict[str, Any], output: Any) -> Any:
         if not module.training or not self._states:
             return output
         states = self._states.pop()
@@ -118,7 +89,7 @@ class AuxiliaryLanguageModelCallback(TrainerCallback):
         return ModelOutput(**output, lm_loss=lm_loss)
 
 
-def _check_causal(model: nn.Module) -> None:
+def _check_causal(model: Any) -> None:
     """Refuse a model for which the next token is no secret."""
     width = model.get_input_embeddings().weight.shape[1]
     ids = torch.tensor([[1, 1], [1, 2]], device=model.get_input_embeddings().weight.device)
@@ -136,6 +107,3 @@ def _check_causal(model: nn.Module) -> None:
             f"`model` must be causal, {type(model).__name__} sees the tokens that the auxiliary loss would have it "
             "predict. Take a causal model with a head, such as `GPT2ForSequenceClassification`."
         )
-
-
-__all__ = ["AuxiliaryLanguageModelCallback"]

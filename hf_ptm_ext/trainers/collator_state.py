@@ -3,6 +3,7 @@
 import copy
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torch import nn
@@ -17,18 +18,20 @@ DEPTH = 4
 
 
 def at_call(state: State, calls: int) -> State:
-    """The state of a collator, and of those inside it, before call number `calls`.
-
-    Args:
-        state: what the collator's `state_dict` gave.
-        calls: how many batches it has made.
-
-    Example:
-        >>> at_call({"entropy": 5, "calls": 9, "mlm": {"entropy": 6, "calls": 9}}, 2)
-        {'entropy': 5, 'calls': 2, 'mlm': {'entropy': 6, 'calls': 2}}
-    """
+    """The state of a collator, and of those inside it, before call number `calls`."""
     inner = {name: at_call(value, calls) for name, value in state.items() if isinstance(value, dict)}
     return {**state, **({"calls": calls} if "calls" in state else {}), **inner}
+
+
+def after_calls(state: State, calls: int) -> State:
+    """The state of a collator, and of those inside it, so many calls later."""
+    inner = {name: after_calls(value, calls) for name, value in state.items() if isinstance(value, dict)}
+    return {**state, **({"calls": state["calls"] + calls} if "calls" in state else {}), **inner}
+
+
+def is_counted(state: State) -> bool:
+    """Whether a state is told by the number of calls, for every part: workers then need not wait for each other."""
+    return all(isinstance(value, dict) and "calls" in value for value in state.values())
 
 
 def stateful_parts(collator: Any) -> dict[str, Any]:
@@ -69,46 +72,65 @@ def restart(collator: Any) -> None:
 
 
 class RecordedCollator:
-    """A training collator whose state before each batch is known, however far the loader reads ahead.
+    """A training collator whose state before each batch is known; global generators draw by the batch's number.
 
-    What draws from the global generators, or from one that upstream's collators make of their `seed`, draws what the
-    number of the batch says.
-
-    Args:
-        collator: makes the batches.
-        seed: for what has no state of its own.
-        state: to go on from.
-        calls: how many batches were made.
+    A loader's workers are dealt the batches in turn, so each knows the numbers of its own, and draws for them what one
+    process alone would draw.
     """
 
-    def __init__(self, collator: Any, seed: int, state: State, calls: int):
+    def __init__(self, collator: Any, seed: int, state: State, calls: int, workers: int = 0):
         self.has_generator = hasattr(collator, "create_rng")
         self.collator = copy.copy(collator) if self.has_generator else collator
         self.parts = stateful_parts(collator)
-        self.seed, self.calls = seed, calls
+        self.seed, self.calls, self.workers = seed, calls, workers
         self.states: dict[int, State] = {}
         restore(self.parts, state)
+        self.start, self.first = state_of(self.parts), calls
+        self.counted = is_counted(self.start)
+        self.in_worker = 0
 
     def __getattr__(self, name: str) -> Any:
         # `input_columns` and the like are the collator's. Dunder names are left to `copy` and `pickle`.
         if name.startswith("__") or name == "collator":
-            raise AttributeError(name)
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}.")
         return getattr(self.collator, name)
 
     def __call__(self, rows: list[Any]) -> Any:
-        number, self.calls = self.calls, self.calls + 1
-        self.states[number] = state_of(self.parts)
         worker = get_worker_info()
-        key = [self.seed, int(os.environ.get("RANK", "0")), 0 if worker is None else int(worker.seed), number]
-        with seeded_draws(key) as drawn:
-            if self.has_generator and self.collator.seed:
-                self.collator.generator, self.collator.seed = None, drawn
+        if worker is None:
+            number, self.calls = self.calls, self.calls + 1
+            self.states[number] = state_of(self.parts)
+        else:
+            number = self.calls + worker.id + self.in_worker * worker.num_workers
+            self.in_worker += 1
+            if self.counted:
+                restore(self.parts, after_calls(self.start, number - self.first))
+        worker_seed = 0 if worker is None or self.counted else int(worker.seed)
+        key = [self.seed, int(os.environ.get("RANK", "0")), worker_seed, number]
+        with self._numbered(), seeded_draws(key) as drawn:
+            if self.has_generator and self.collator.seed is not None:
+                # Upstream's collators add the worker's number to their seed.
+                self.collator.generator, self.collator.seed = None, drawn - (0 if worker is None else worker.id)
             return self.collator(rows)
+
+    @contextmanager
+    def _numbered(self) -> Iterator[None]:
+        """In the block a part draws by the batch and by its calls in it; behind it every part is at the next batch."""
+        state = state_of(self.parts) if self.counted else {}
+        parts = [part for part in self.parts.values() if self.counted and hasattr(part, "numbered")]
+        for part in parts:
+            part.numbered = 0
+        try:
+            yield
+        finally:
+            for part in parts:
+                part.numbered = None
+            restore(self.parts, after_calls(state, 1))
 
     def state_before(self, number: int) -> State:
         """The collator's state before batch `number`; those of earlier ones are needed no more."""
+        if self.workers:
+            self.calls = number  # workers of the next pass begin there
+            return after_calls(self.start, number - self.first) if self.counted else self.start
         self.states = {call: state for call, state in self.states.items() if call >= number}
         return self.states[number] if number in self.states else state_of(self.parts)
-
-
-__all__ = ["RecordedCollator", "at_call", "restart", "restore", "state_of", "stateful_parts"]

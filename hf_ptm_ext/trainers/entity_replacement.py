@@ -23,14 +23,14 @@ class EntityReplacementModel(AuxiliaryObjective):
 
     Args:
         model: a masked language model whose vocabulary projection is a module that reads every position, such as
-            upstream's `BertForMaskedLM`.
+            upstream's `BertForMaskedLM`, or the folder or repository of one.
         dropout: on the concatenated states (reference: 0.05).
         entity_loss_weight: weight of the replacement term (reference: 1).
 
     Raises:
         ValueError: the model has no vocabulary projection.
 
-    Example:
+    Examples:
         >>> from transformers import BertConfig, BertForMaskedLM
         >>> config = BertConfig(
         ...     vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
@@ -44,8 +44,9 @@ class EntityReplacementModel(AuxiliaryObjective):
         (torch.Size([1, 1, 2]), True)
     """
 
-    def __init__(self, model: nn.Module, dropout: float = 0.05, entity_loss_weight: float = 1.0):
+    def __init__(self, model: Any, dropout: float = 0.05, entity_loss_weight: float = 1.0):
         super().__init__(model)
+        model = self.model
         projection = model.get_output_embeddings()
         if projection is None:
             raise ValueError(
@@ -109,7 +110,9 @@ class EntityReplacementModel(AuxiliaryObjective):
                 loss = term if loss is None else loss + term
             fields["entity_logits"] = entity_logits
         elif entity_labels is not None:
-            raise ValueError("`entity_labels` need `entity_start` and `entity_end`, got none of them or one.")
+            raise ValueError(
+                f"`entity_labels` need `entity_start` and `entity_end`, got {entity_start} and {entity_end}."
+            )
         return ModelOutput(loss=loss, **fields) if loss is not None else ModelOutput(**fields)
 
     def _read(self, input_ids: Any, attention_mask: Any, more: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -128,14 +131,7 @@ class EntityReplacementModel(AuxiliaryObjective):
         return seen[0], logits
 
     def evaluation_sums(self, **batch: Any) -> dict[str, torch.Tensor]:
-        """Sums for evaluation in running sums.
-
-        Args:
-            batch: as `forward`.
-
-        Returns:
-            term -> float64 `[sum of cross entropies, correct, targets]`.
-        """
+        """Sums of a batch for evaluation: term -> float64 `[sum of cross entropies, correct, targets]`."""
         labels, entity_labels = batch.pop("labels", None), batch.pop("entity_labels", None)
         batch.pop("label_positions", None)
         places = {name: batch.pop(name, None) for name in ("entity_start", "entity_end")}
@@ -151,14 +147,6 @@ class EntityReplacementModel(AuxiliaryObjective):
 
 
 class EntityReplacementTrainer(AuxiliaryObjectiveTrainer):
-    """Trainer of an `EntityReplacementModel`: both terms exact under accumulation, logged, evaluated, resumed.
-
-    Args:
-        args: as `PreTrainingTrainer`.
-        kwargs: as `PreTrainingTrainer`.
-    """
+    """`PreTrainingTrainer` of an `EntityReplacementModel`: both terms exact, logged, evaluated, resumed."""
 
     target_columns = ("entity_labels",)
-
-
-__all__ = ["EntityReplacementModel", "EntityReplacementTrainer"]

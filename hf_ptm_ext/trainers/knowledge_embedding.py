@@ -25,7 +25,7 @@ class KnowledgeEmbeddingModel(AuxiliaryObjective):
     Relations: batches come from `DataCollatorForKnowledgeEmbedding`; train with `KnowledgeEmbeddingTrainer`.
 
     Args:
-        model: a masked language model, such as upstream's `RobertaForMaskedLM`.
+        model: a masked language model, such as upstream's `RobertaForMaskedLM`, or the folder or repository of one.
         num_relations: rows of the relation table; unused with `variant` "rel".
         gamma: margin of the score (KEPLER's published command: 4).
         norm: 1 or 2 (code: 2, paper: 1).
@@ -35,7 +35,7 @@ class KnowledgeEmbeddingModel(AuxiliaryObjective):
     Raises:
         ValueError: `variant` is unknown, or relation vectors are needed and `num_relations` is not positive.
 
-    Example:
+    Examples:
         >>> from transformers import RobertaConfig, RobertaForMaskedLM
         >>> config = RobertaConfig(
         ...     vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
@@ -53,7 +53,7 @@ class KnowledgeEmbeddingModel(AuxiliaryObjective):
 
     def __init__(
         self,
-        model: nn.Module,
+        model: Any,
         num_relations: int,
         gamma: float = 4.0,
         norm: int = 2,
@@ -61,6 +61,7 @@ class KnowledgeEmbeddingModel(AuxiliaryObjective):
         ke_loss_weight: float = 1.0,
     ):
         super().__init__(model)
+        model = self.model
         if variant not in VARIANTS:
             raise ValueError(f"`variant` must be one of {', '.join(VARIANTS)}, got {variant!r}.")
         self.gamma, self.norm, self.variant, self.ke_loss_weight = float(gamma), norm, variant, float(ke_loss_weight)
@@ -112,11 +113,14 @@ class KnowledgeEmbeddingModel(AuxiliaryObjective):
         if labels is not None:
             terms["mlm_loss"] = self._mlm_loss(input_ids, attention_mask, labels, num_items_in_batch, kwargs)
         if relation_ids is not None:
-            positive, negative = self.scores(description_input_ids, description_attention_mask, relation_ids)
+            descriptions: Any = (description_input_ids, description_attention_mask, relation_ids)
+            positive, negative = self.scores(*descriptions)
             triples = None if target_counts is None else target_counts.get("relation_ids")
             terms["ke_loss"] = knowledge_embedding_loss(positive, negative, triples)
         if not terms:
-            raise ValueError("`labels` or `relation_ids` must be given, got neither: there is nothing to train on.")
+            raise ValueError(
+                f"`labels` or `relation_ids` must be given, got {labels} and {relation_ids}: nothing to train on."
+            )
         weights = {"ke_loss": self.ke_loss_weight}
         return ModelOutput(loss=sum(weights.get(name, 1.0) * value for name, value in terms.items()), **terms)
 
@@ -131,19 +135,7 @@ class KnowledgeEmbeddingModel(AuxiliaryObjective):
     def scores(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, relation_ids: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Score triples and their corruptions from descriptions.
-
-        Args:
-            input_ids: `(triples, roles, length)`.
-            attention_mask: the same shape.
-            relation_ids: `(triples,)`.
-
-        Returns:
-            Positive scores `(triples, 1)` and negative scores `(triples, 2 * negatives)`.
-
-        Raises:
-            ValueError: the number of roles does not fit the variant.
-        """
+        """Scores of triples, `(triples, 1)`, and of their corruptions, `(triples, 2 * negatives)`."""
         triples, roles, length = input_ids.shape
         own = {"plain": 2, "cond": 4, "rel": 3}[self.variant]
         negatives, odd = divmod(roles - own, 2)
@@ -160,20 +152,15 @@ class KnowledgeEmbeddingModel(AuxiliaryObjective):
         false_heads, false_tails = vectors[:, 2 : 2 + negatives], vectors[:, 2 + negatives : 2 + 2 * negatives]
         more = vectors[:, 2 + 2 * negatives :]
         relation = more[:, 0] if self.variant == "rel" else self.relation_embeddings(relation_ids)
-        read_together = (more[:, 0], more[:, 1]) if self.variant == "cond" else (None, None)
+        together: Any = (more[:, 0], more[:, 1]) if self.variant == "cond" else (None, None)
         return knowledge_embedding_scores(
-            head, relation, tail, false_heads, false_tails, *read_together, gamma=self.gamma, norm=self.norm
+            head, relation, tail, false_heads, false_tails, together[0], together[1], self.gamma, self.norm
         )
 
     def evaluation_sums(self, **batch: Any) -> dict[str, torch.Tensor]:
-        """Sums for evaluation in running sums.
+        """Sums of a batch for evaluation: term -> float64 `[sum of losses, correct, targets]`.
 
-        Args:
-            batch: as `forward`.
-
-        Returns:
-            term -> float64 `[sum of losses, correct, targets]`; a triple is correct when its score is above those of
-            all its corruptions.
+        A triple is correct when its score is above those of all its corruptions.
         """
         names = ("description_input_ids", "description_attention_mask", "relation_ids")
         triples = [batch.pop(name, None) for name in names]
@@ -187,14 +174,6 @@ class KnowledgeEmbeddingModel(AuxiliaryObjective):
 
 
 class KnowledgeEmbeddingTrainer(AuxiliaryObjectiveTrainer):
-    """Trainer of a `KnowledgeEmbeddingModel`: both terms exact under accumulation, logged, evaluated, resumed.
-
-    Args:
-        args: as `PreTrainingTrainer`.
-        kwargs: as `PreTrainingTrainer`.
-    """
+    """`PreTrainingTrainer` of a `KnowledgeEmbeddingModel`: both terms exact, logged, evaluated, resumed."""
 
     target_columns = ("relation_ids",)
-
-
-__all__ = ["KnowledgeEmbeddingModel", "KnowledgeEmbeddingTrainer"]

@@ -1,13 +1,8 @@
-"""Checkpoints that tell whether they are complete: a manifest of all files, written last.
+"""Checkpoints that tell whether they are complete: a manifest of all files and their digests, written last.
 
-    checkpoint_manifest.json = {"version": 1, "files": {name: {"size": bytes, "sha256": digest}}}
-
-A folder without one was interrupted while it was written (or comes from a version before manifests): it counts as
-incomplete. The card and the pickle of the arguments are in no manifest, nothing reads them on resume.
+A folder without one was interrupted while it was written, or an older version wrote it: it counts as incomplete.
 """
 
-import hashlib
-import json
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -21,7 +16,7 @@ from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
 from transformers.utils import logging
 
-from ..files import path_inside, read_json
+from ..files import file_digest, is_torch_write_error, path_inside, read_json, system_error, write_json
 
 logger = logging.get_logger(__name__)
 
@@ -69,11 +64,7 @@ def last_complete_checkpoint(output_dir: str | Path) -> Path | None:
 
 
 def damage_of(checkpoint: str | Path) -> str | None:
-    """What is wrong with a checkpoint, named by file; `None` if it is as it was written.
-
-    Args:
-        checkpoint: its folder.
-    """
+    """What is wrong with a checkpoint, named by file; `None` if it is as it was written."""
     folder = Path(checkpoint)
     if not (folder / MANIFEST).is_file():
         return f"it has no {MANIFEST}, so it was interrupted while it was written, or an older version wrote it"
@@ -93,7 +84,7 @@ def damage_of(checkpoint: str | Path) -> str | None:
             found = path.stat().st_size
             if found != size:
                 wrong.append(f"{name} has {found} bytes, {size} were written")
-            elif digest_of_file(path) != digest:
+            elif file_digest(path) != digest:
                 wrong.append(f"{name} is not what was written, its content differs")
         except FileNotFoundError:
             wrong.append(f"it has no {name}")
@@ -103,26 +94,14 @@ def damage_of(checkpoint: str | Path) -> str | None:
     return "; ".join(wrong[:3]) + more if wrong else None
 
 
-def digest_of_file(path: Path) -> str:
-    """SHA-256 of a file's content, read in pieces."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def write_manifest(checkpoint: str | Path) -> None:
-    """List a checkpoint's files: from now on it is complete.
-
-    Args:
-        checkpoint: its folder, to which nothing is written any more.
-    """
+    """List a checkpoint's files: from now on it is complete."""
     folder = Path(checkpoint)
     files = {
-        path.relative_to(folder).as_posix(): {"size": path.stat().st_size, "sha256": digest_of_file(path)}
+        path.relative_to(folder).as_posix(): {"size": path.stat().st_size, "sha256": file_digest(path)}
         for path in _listed(folder)
     }
-    partial = folder / f"{MANIFEST}.partial"
-    partial.write_text(json.dumps({"version": 1, "files": files}, indent=1), encoding="utf-8")
-    partial.replace(folder / MANIFEST)
+    write_json(folder / MANIFEST, {"version": 1, "files": files}, indent=1)
 
 
 def _listed(folder: Path) -> Iterator[Path]:
@@ -131,7 +110,19 @@ def _listed(folder: Path) -> Iterator[Path]:
             yield path
 
 
-class CompleteCheckpoints(Trainer):
+class TypedTrainer(Trainer):
+    """`transformers.Trainer`, whose attributes are what they are once it is made."""
+
+    args: Any
+    model: Any
+    train_dataset: Any
+    eval_dataset: Any
+    hub_model_id: Any
+    push_in_progress: Any
+    _signature_columns: Any
+
+
+class CompleteCheckpoints(TypedTrainer):
     """`transformers.Trainer` whose checkpoints end with a manifest; what is pushed or removed is so after it."""
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
@@ -144,7 +135,7 @@ class CompleteCheckpoints(Trainer):
         try:
             super()._save_checkpoint(model, trial)
         except (OSError, RuntimeError, SafetensorError) as error:
-            if not _is_about_files(error):
+            if not (isinstance(error, OSError) or system_error(error) or is_torch_write_error(error)):
                 raise
             raise OSError(
                 f"The checkpoint {folder} could not be written: {' '.join(str(error).split())}. It is incomplete; "
@@ -166,22 +157,3 @@ class CompleteCheckpoints(Trainer):
                 best_model_checkpoint=self.state.best_model_checkpoint,
                 use_mtime=True,
             )
-
-
-def _is_about_files(error: Exception) -> bool:
-    """Whether writing failed: torch and safetensors say so in classes of their own."""
-    return isinstance(error, OSError) or any(
-        words in str(error) for words in ("PytorchStreamWriter", "file write failed", "unexpected pos", "I/O error")
-    )
-
-
-__all__ = [
-    "JOB_FILE",
-    "MANIFEST",
-    "TRAINER_STATE",
-    "CompleteCheckpoints",
-    "checkpoints",
-    "damage_of",
-    "last_complete_checkpoint",
-    "write_manifest",
-]

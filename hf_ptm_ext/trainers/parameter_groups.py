@@ -26,7 +26,7 @@ def discriminative_learning_rates(layers: int, learning_rate: float, factor: flo
     Raises:
         ValueError: `factor` or `layers` is not positive.
 
-    Example:
+    Examples:
         >>> [round(rate, 6) for rate in discriminative_learning_rates(3, 0.01)]
         [0.001479, 0.003846, 0.01]
     """
@@ -51,7 +51,7 @@ def encoder_layers(model: nn.Module) -> list[tuple[str, ...]]:
     Raises:
         ValueError: the model has no list of layers.
 
-    Example:
+    Examples:
         >>> from transformers import DistilBertConfig, DistilBertModel
         >>> encoder_layers(DistilBertModel(DistilBertConfig(dim=8, n_layers=2, n_heads=2, hidden_dim=8)))
         [('transformer.layer.0.',), ('transformer.layer.1.',)]
@@ -97,7 +97,7 @@ def parameter_depths(model: nn.Module) -> dict[str, int]:
     Raises:
         ValueError: as `encoder_layers`.
 
-    Example:
+    Examples:
         >>> from transformers import BertConfig, BertForSequenceClassification
         >>> config = BertConfig(hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=8)
         >>> depths = parameter_depths(BertForSequenceClassification(config))
@@ -105,22 +105,14 @@ def parameter_depths(model: nn.Module) -> dict[str, int]:
         (0, 3)
     """
     layers = encoder_layers(model)
-    names = [name for name, _ in model.named_parameters()]
-    found: dict[str, int] = {}
-    for number, prefixes in enumerate(layers, start=1):
-        found.update({name: number for name in names if name.startswith(prefixes)})
-    embeddings = {
-        id(parameter)
-        for module in model.modules()
-        if isinstance(module, nn.Embedding)
-        for parameter in module.parameters(recurse=False)
-    }
-    parameters = dict(model.named_parameters())
-    for name in names:
-        if name not in found:
-            below = id(parameters[name]) in embeddings or "embed" in name
-            found[name] = 0 if below else len(layers) + 1
-    return found
+    tables = [module for module in model.modules() if isinstance(module, nn.Embedding)]
+    embeddings = {id(parameter) for table in tables for parameter in table.parameters(recurse=False)}
+    depths: dict[str, int] = {}
+    for name, parameter in model.named_parameters():
+        inside = [number for number, prefixes in enumerate(layers, start=1) if name.startswith(prefixes)]
+        below = id(parameter) in embeddings or "embed" in name
+        depths[name] = inside[-1] if inside else 0 if below else len(layers) + 1
+    return depths
 
 
 def layerwise_parameter_groups(
@@ -148,7 +140,7 @@ def layerwise_parameter_groups(
     Raises:
         ValueError: as `encoder_layers` and `discriminative_learning_rates`.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from transformers import BertConfig, BertForSequenceClassification
         >>> config = BertConfig(hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=8)
@@ -169,11 +161,3 @@ def layerwise_parameter_groups(
         {"params": parameters, "lr": rates[depth], "weight_decay": 0.0 if plain else weight_decay}
         for (depth, plain), parameters in sorted(groups.items(), key=lambda item: item[0])
     ]
-
-
-__all__ = [
-    "discriminative_learning_rates",
-    "encoder_layers",
-    "layerwise_parameter_groups",
-    "parameter_depths",
-]

@@ -1,6 +1,5 @@
 """The pre-training Trainer: resumable data and masks, evaluation in running sums."""
 
-import copy
 import time
 from typing import Any
 
@@ -9,7 +8,7 @@ from accelerate.utils import gather_object
 from torch.utils.data import DataLoader, Subset
 from transformers.trainer_utils import speed_metrics
 
-from .base import PtmTrainer
+from .base import OwnEvaluationCollator
 from .collator_state import restart
 
 # Labelled positions whose logits are alive at once in the evaluation of any masked language model.
@@ -17,22 +16,7 @@ LABELS_AT_ONCE = 128
 
 
 def metrics_from_sums(sums: dict[str, torch.Tensor], weights: dict[str, float], prefix: str) -> dict[str, float]:
-    """Turn `[cross entropy, correct, targets]` sums per term into metrics.
-
-    Args:
-        sums: term -> sums, as a model's `evaluation_sums` returns them.
-        weights: term -> its weight in the total loss (default 1).
-        prefix: put before every name.
-
-    Returns:
-        `<prefix>_<term>_loss`, `<prefix>_<term>_accuracy` and `<prefix>_<term>_targets` of each term that has targets,
-        and the weighted `<prefix>_loss`.
-
-    Example:
-        >>> import torch
-        >>> metrics_from_sums({"mlm": torch.tensor([6.0, 1.0, 2.0])}, {}, "eval")
-        {'eval_mlm_loss': 3.0, 'eval_mlm_accuracy': 0.5, 'eval_mlm_targets': 2, 'eval_loss': 3.0}
-    """
+    """Turn `[cross entropy, correct, targets]` sums per term into metrics."""
     metrics: dict[str, float] = {}
     total = 0.0
     for term, (loss_sum, correct, targets) in sums.items():
@@ -47,16 +31,8 @@ def metrics_from_sums(sums: dict[str, torch.Tensor], weights: dict[str, float], 
     return metrics
 
 
-def sums_of_batch(model: torch.nn.Module, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """Evaluation sums of one batch: the model's own, or those of any masked language model.
-
-    Args:
-        model: in evaluation mode.
-        batch: the inputs, with `labels`.
-
-    Returns:
-        term -> float64 `[sum of cross entropies, correct, targets]`.
-    """
+def sums_of_batch(model: Any, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """Evaluation sums of one batch: the model's own, or those of any masked language model."""
     if hasattr(model, "evaluation_sums"):
         return model.evaluation_sums(**batch)
     batch.pop("label_positions", None)
@@ -70,17 +46,8 @@ def sums_of_batch(model: torch.nn.Module, batch: dict[str, Any]) -> dict[str, to
     return {"denoising" if "decoder_input_ids" in batch else "mlm": sums}
 
 
-def masked_lm_sums(model: torch.nn.Module, labels: torch.Tensor, **inputs: Any) -> torch.Tensor:
-    """Sums of a few rows, with the vocabulary projection at labelled positions only.
-
-    Args:
-        model: any masked language model.
-        labels: `(batch, seq_len)`.
-        inputs: what its forward takes besides.
-
-    Returns:
-        Float64 `[sum of cross entropies, correct, targets]`.
-    """
+def masked_lm_sums(model: Any, labels: torch.Tensor, **inputs: Any) -> torch.Tensor:
+    """Sums of a few rows, with the vocabulary projection at labelled positions only."""
     index = (labels.reshape(-1) != -100).nonzero().squeeze(-1)
     targets = labels.reshape(-1).index_select(0, index)
     projection = model.get_output_embeddings()
@@ -101,35 +68,22 @@ def masked_lm_sums(model: torch.nn.Module, labels: torch.Tensor, **inputs: Any) 
 
 
 def target_sums(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Float64 `[sum of cross entropies, correct, targets]`, on the CPU where their device has no float64.
-
-    Args:
-        logits: `(targets, classes)`.
-        targets: `(targets,)`.
-    """
+    """Float64 `[sum of cross entropies, correct, targets]`, on the CPU where their device has no float64."""
     loss = torch.nn.functional.cross_entropy(logits.float(), targets, reduction="sum")
     sums = torch.stack([loss, (logits.argmax(-1) == targets).sum(), torch.ones_like(targets).sum()])
     return (sums if sums.device.type in ("cpu", "cuda") else sums.cpu()).double()
 
 
-class PreTrainingTrainer(PtmTrainer):
+class PreTrainingTrainer(OwnEvaluationCollator):
     """Trainer of the pre-training job: `PtmTrainer`, evaluated in running sums.
 
     A model with `evaluation_sums` is evaluated without gathering logits: memory does not grow with the evaluation set.
 
     Args:
         args: as `transformers.Trainer`.
-        eval_collator: collator of evaluation batches; its counter is reset before each evaluation, so that every
-            evaluation sees the same masks.
+        eval_collator: makes evaluation batches (default: a copy of `data_collator`); reset before each evaluation.
         kwargs: as `transformers.Trainer`.
     """
-
-    def __init__(self, *args: Any, eval_collator: Any = None, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        # A collator of its own: resetting the training collator's counter would repeat its masks.
-        self.eval_collator = eval_collator if eval_collator is not None else copy.deepcopy(self.data_collator)
-
-    # ---- evaluation ----
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         """Batches of this process's share of the rows, each row in exactly one process."""
@@ -146,23 +100,12 @@ class PreTrainingTrainer(PtmTrainer):
         """Evaluate in running sums: no logits are gathered, memory does not grow with the data.
 
         Under FSDP, whose parameters are whole only inside the wrapped forward, losses are evaluated as upstream does.
-
-        Args:
-            eval_dataset: a map-style dataset of rows (default: the Trainer's).
-            ignore_keys: as upstream.
-            metric_key_prefix: put before every metric.
-
-        Returns:
-            Loss, accuracy and number of targets of each term, see `metrics_from_sums`.
-
-        Raises:
-            ValueError: there is no evaluation dataset.
         """
         if self.is_fsdp_enabled:
             return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
         if dataset is None:
-            raise ValueError("`eval_dataset` must be given: the Trainer has none.")
+            raise ValueError(f"`eval_dataset` must be given: the Trainer has none, got {dataset}.")
         start = time.time()
         model = self.accelerator.unwrap_model(self.model)
         was_training = model.training

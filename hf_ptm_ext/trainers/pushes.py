@@ -1,7 +1,4 @@
-"""Pushes to the Hub: checked before training, told when they fail, and never with a secret in them.
-
-`training_args.bin` is a pickle of the arguments; no push of ours contains it.
-"""
+"""Pushes to the Hub: checked before training, told when they fail, and never with a secret or a pickle in them."""
 
 import os
 import shlex
@@ -16,19 +13,19 @@ from typing import Any
 
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError
-from transformers import Trainer
 from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy, SaveStrategy
 from transformers.utils import PushInProgress, logging
 
 from ..redaction import hide_secrets, redact_log_records, redacted
-from .manifest import JOB_FILE, MANIFEST
+from .manifest import JOB_FILE, MANIFEST, TypedTrainer
 
 logger = logging.get_logger(__name__)
 
 CARD = "README.md"
 PICKLED_ARGUMENTS = (TRAINING_ARGS_NAME, f"*/{TRAINING_ARGS_NAME}")
-NEVER_PUSHED = (*PICKLED_ARGUMENTS, "_*", f"{PREFIX_CHECKPOINT_DIR}-*")
+RECIPE = "recipe.yaml"  # of a job, with the paths of this machine
+NEVER_PUSHED = (*PICKLED_ARGUMENTS, RECIPE, "_*", f"{PREFIX_CHECKPOINT_DIR}-*")
 # What only a resumed training reads; the rest of a checkpoint is the model.
 TRAINING_STATE = (
     *(TRAINING_ARGS_NAME, MANIFEST, JOB_FILE, "trainer_state.json", "data_state_*", "optimizer*", "scheduler.pt"),
@@ -87,16 +84,11 @@ def _ask(question: Any, *args: Any, **kwargs: Any) -> None:
         return
     role = (((answer or {}).get("auth") or {}).get("accessToken") or {}).get("role")
     if role == "read":
-        raise PermissionError("The token may only read.")
+        raise PermissionError(f"The token may only {role}.")
 
 
 def reason_of(error: BaseException, secrets: Sequence[str | None] = ()) -> str:
-    """An error's reason as one sentence without secrets.
-
-    Args:
-        error: whatever was raised; what it was raised from is told too.
-        secrets: see `redaction.redacted`.
-    """
+    """An error's reason as one sentence without secrets."""
     cause = error.__cause__ or (error.__context__ if not error.__suppress_context__ else None)
     # A server's own words come last in a message of many lines, behind the address and an id of the request.
     told = getattr(error, "server_message", None) if isinstance(error, HfHubHTTPError) else None
@@ -110,17 +102,7 @@ def reason_of(error: BaseException, secrets: Sequence[str | None] = ()) -> str:
 
 
 def push_command(repository: str, folder: str | Path, ignored: Sequence[str] = NEVER_PUSHED) -> str:
-    """The command that pushes a folder by hand.
-
-    Args:
-        repository: its id.
-        folder: what is pushed.
-        ignored: patterns of files that are not.
-
-    Example:
-        >>> push_command("me/model", "out", ["_*"])
-        "hf upload me/model out . --exclude '_*'"
-    """
+    """The command that pushes a folder by hand."""
     words = ["hf", "upload", repository, str(folder), "."]
     words += [word for pattern in ignored for word in ("--exclude", pattern)]
     return redacted(" ".join(shlex.quote(word) for word in words))
@@ -133,7 +115,7 @@ def push_folder(folder: str | Path, args: Any, message: str | None, ignored: Seq
         folder: what is pushed.
         args: as `check_hub`.
         message: of the commit.
-        ignored: patterns of files that are not pushed; the pickle of the arguments never is.
+        ignored: patterns of files that are not pushed; the pickle of the arguments and a job's recipe never are.
 
     Returns:
         What `huggingface_hub` says of the commit.
@@ -142,17 +124,19 @@ def push_folder(folder: str | Path, args: Any, message: str | None, ignored: Seq
         PushFailed: the Hub refused it or was not reached.
     """
     name = args.hub_model_id or Path(folder).absolute().name
-    ignored = [*dict.fromkeys([*PICKLED_ARGUMENTS, *ignored])]
+    ignored = [*dict.fromkeys([*PICKLED_ARGUMENTS, RECIPE, *ignored])]
     try:
         api = HfApi(token=args.hub_token)
         name = api.create_repo(name, private=args.hub_private_repo, exist_ok=True).repo_id
-        return api.upload_folder(
+        commit = api.upload_folder(
             repo_id=name,
             folder_path=folder,
             commit_message=message,
             revision=args.hub_revision,
             ignore_patterns=ignored,
         )
+        _pin(Path(folder) / CARD, name, commit.oid, args)
+        return commit
     except Exception as error:
         raise PushFailed(
             f"Training is complete and the model lies in {folder}, but it was not pushed to {redacted(name)}: "
@@ -160,11 +144,30 @@ def push_folder(folder: str | Path, args: Any, message: str | None, ignored: Seq
         ) from None
 
 
-class HubPushes(Trainer):
-    """`transformers.Trainer` whose pushes hold no secret, are asked for before training and told when they fail.
+def _pin(card: Path, repository: str, commit: str, args: Any) -> None:
+    """Let a card's snippets load the commit that has just been pushed, from where it is, and push the card again."""
+    text = card.read_text(encoding="utf-8") if card.is_file() else ""
+    pinned = text.replace('revision="COMMIT"', f'revision="{commit}"')
+    if pinned == text:
+        return
+    for name in (args.hub_model_id, f"your-name/{card.parent.absolute().name}"):
+        pinned = pinned.replace(f'"{name}"', f'"{repository}"')
+    try:
+        card.write_text(pinned, encoding="utf-8", newline="\n")
+        HfApi(token=args.hub_token).upload_file(
+            path_or_fileobj=card,
+            path_in_repo=CARD,
+            repo_id=repository,
+            commit_message=f"Pin {commit[:12]} in the card",
+            revision=args.hub_revision,
+        )
+    except Exception as error:  # the model is there
+        reason = reason_of(error, [args.hub_token])
+        logger.warning(f"{repository} was pushed, but its card does not name the commit {commit}: {reason}")
 
-    The repository is made when training begins, so a Trainer that only predicts leaves the Hub alone.
-    """
+
+class HubPushes(TypedTrainer):
+    """`transformers.Trainer` with such pushes; the repository is made as training begins, so predicting needs none."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         self._asks_hub = False
@@ -181,12 +184,7 @@ class HubPushes(Trainer):
         return HfApi(token=self.args.hub_token)
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
-        """Check the Hub and make the repository; not while the Trainer is built.
-
-        Args:
-            token: as upstream.
-            private: as upstream.
-        """
+        """Check the Hub and make the repository; not while the Trainer is built."""
         self.push_in_progress = None
         if self._asks_hub and self.is_world_process_zero():
             self.hub_model_id = check_hub(self._hub_arguments(token, private))
@@ -243,22 +241,7 @@ class HubPushes(Trainer):
         private: bool | None = None,
         **kwargs: Any,
     ) -> Any:
-        """As upstream; a push that fails says in one line where the model lies and what pushes it.
-
-        Args:
-            commit_message: as upstream.
-            blocking: as upstream.
-            token: as upstream.
-            revision: as upstream.
-            private: as upstream.
-            kwargs: as upstream.
-
-        Returns:
-            As upstream.
-
-        Raises:
-            PushFailed: the Hub refused the push or was not reached.
-        """
+        """As upstream; a push that fails says in one line where the model lies and what pushes it."""
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         self.save_model(_internal_call=True)
         if not self.is_world_process_zero():
@@ -286,12 +269,12 @@ class HubPushes(Trainer):
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         by_step = self.args.save_strategy == SaveStrategy.STEPS
         number = f"step {self.state.global_step}" if by_step else f"epoch {int(self.state.epoch or 0)}"
-        uploads = [(f"Training in progress, {number}", TRAINING_STATE, None)]
+        uploads: list[tuple[Any, ...]] = [(f"Training in progress, {number}", TRAINING_STATE, None)]
         if self.args.hub_strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS):
             last = self.args.hub_strategy == HubStrategy.CHECKPOINT
             place = "last-checkpoint" if last else Path(checkpoint_folder).name
             uploads.append((f"Training in progress, {number}, checkpoint", PICKLED_ARGUMENTS, place))
-        jobs = []
+        jobs: Any = []
         for message, left_out, place in uploads:
             try:
                 folder = self._snapshot(Path(checkpoint_folder), left_out)
@@ -341,14 +324,3 @@ class HubPushes(Trainer):
     def _tell(self, error: BaseException) -> None:
         reason = reason_of(error, [self.args.hub_token])
         logger.warning(f"A push to {redacted(str(self.hub_model_id))} failed, training goes on: {reason}")
-
-
-__all__ = [
-    "NEVER_PUSHED",
-    "HubPushes",
-    "PushFailed",
-    "check_hub",
-    "push_command",
-    "push_folder",
-    "reason_of",
-]

@@ -9,29 +9,30 @@ from typing import Any
 import torch
 from accelerate.utils import broadcast_object_list
 from torch.utils.data import DataLoader, IterableDataset
-from transformers import Trainer
 from transformers.trainer_callback import TrainerState
 from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
 
+from ..files import write_whole
 from ..redaction import redacted
-from .collator_state import RecordedCollator, State, at_call, restart, restore, state_of, stateful_parts
-from .manifest import JOB_FILE, TRAINER_STATE, damage_of, last_complete_checkpoint
+from .collator_state import RecordedCollator, State, at_call, is_counted, restart, restore, state_of, stateful_parts
+from .manifest import JOB_FILE, TRAINER_STATE, TypedTrainer, damage_of, last_complete_checkpoint
 from .rows import is_resumable, rows_digest
+from .stream_loader import StreamLoader
 
 logger = logging.get_logger(__name__)
 
 DATA_STATE = "data_state_{rank}.json"
 
 
-class ExactResume(Trainer):
+class ExactResume(TypedTrainer):
     """`transformers.Trainer` with exact resume.
 
-    * A training set with `state_dict`/`load_state_dict` (see `hf_ptm_ext.data`) is read by a plain loader in the main
-      process, which never reads ahead; its state goes into every checkpoint, one file a process, and comes back on
-      resume: the run continues with the very row that would have come next.
-    * The collator's state is saved and restored too, so masks are those of the uninterrupted run. Evaluations draw
-      theirs from its start, and leave it as it was.
+    * The state of a training set with `state_dict`/`load_state_dict` (see `hf_ptm_ext.data`) goes into every
+      checkpoint, one file a process, and comes back on resume: the run continues with the very row that would have
+      come next. With `dataloader_num_workers` one worker of each process reads it ahead.
+    * The collator's state is saved and restored too, so masks are those of the uninterrupted run, and the same with
+      any number of workers. Evaluations draw theirs from its start, and leave it as it was.
     * Rows are compared by content, and a damaged checkpoint is refused.
     """
 
@@ -44,21 +45,25 @@ class ExactResume(Trainer):
         self._start: tuple[State, int] = ({}, 0)
         self._recorded: RecordedCollator | None = None
         self._rows: tuple[Any, str | None] | None = None
-        workers = self.args.dataloader_num_workers
-        if workers and not is_resumable(self.train_dataset) and stateful_parts(self.data_collator):
-            logger.warning(
-                f"`dataloader_num_workers` is {workers}: a resumed run sees the same rows with other masks. Set it to "
-                "0 to resume exactly."
-            )
+        self._stream_loader: StreamLoader | None = None
+        self._behind = 0
+        told = self._inexact_workers()
+        if told:
+            logger.warning(f"{told}: a resumed run sees the same rows with other masks.")
         if is_resumable(self.train_dataset):
-            if workers:
-                raise ValueError(
-                    "`dataloader_num_workers` must be 0 with a resumable stream, got "
-                    f"{workers}: worker processes read ahead and their position is lost. "
-                    "The stream tokenises in batches; set it to 0."
-                )
             # The stream continues by itself; upstream's skipping would read rows a second time.
             self.args.ignore_data_skip = True
+
+    def _inexact_workers(self) -> str | None:
+        """Why the masks of a loader's workers would not be those of one process, if they would not."""
+        args, state = self.args, state_of(stateful_parts(self.data_collator))
+        if not args.dataloader_num_workers or is_resumable(self.train_dataset) or not state:
+            return None
+        if not is_counted(state):
+            return f"The collator's state is no count of calls under {args.dataloader_num_workers} workers"
+        if args.dataloader_persistent_workers or not args.dataloader_in_order:
+            return "`dataloader_persistent_workers` is on or `dataloader_in_order` is off"
+        return None
 
     # ---- batches ----
 
@@ -74,7 +79,8 @@ class ExactResume(Trainer):
             used, state = 0, at_call(state, 0)
         self._batches_used = self._start[1]
         seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
-        self._recorded = self.data_collator = RecordedCollator(collator, seed, state, used)
+        workers = self.args.dataloader_num_workers
+        self._recorded = self.data_collator = RecordedCollator(collator, seed, state, used, workers)
         try:
             yield
         finally:
@@ -84,14 +90,32 @@ class ExactResume(Trainer):
         with self._recorded_collator():
             if not is_resumable(self.train_dataset):
                 return super().get_train_dataloader()
-            return DataLoader(
+            workers = min(self.args.dataloader_num_workers, 1)
+            self._stream_loader = StreamLoader(
                 self.train_dataset,
-                batch_size=self._train_batch_size,
-                collate_fn=self.data_collator,
+                self.data_collator,
+                self._train_batch_size,
+                (self._start[1], self._behind),
+                self.args.device,
+                num_workers=workers,
                 pin_memory=self.args.dataloader_pin_memory and torch.cuda.is_available(),
-                # A loader without one draws from the global generator, and a resumed run would drop other units.
-                generator=torch.Generator(),
+                prefetch_factor=self.args.dataloader_prefetch_factor if workers else None,
             )
+            return self._stream_loader
+
+    def _get_dataloader(self, *args: Any, **kwargs: Any) -> DataLoader:
+        """As upstream; workers draw for an evaluation what one process alone would, each time the same."""
+        workers, collator = self.args.dataloader_num_workers, self.data_collator
+        if kwargs.get("is_training") or not workers:
+            return super()._get_dataloader(*args, **kwargs)
+        parts = stateful_parts(collator)
+        state = state_of(parts)
+        self.data_collator = RecordedCollator(collator, self.args.seed, at_call(state, 0), 0, workers)
+        restore(parts, state)
+        try:
+            return super()._get_dataloader(*args, **kwargs)
+        finally:
+            self.data_collator = collator
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> Any:
         batches, num_items_in_batch = super().get_batch_samples(epoch_iterator, num_batches, device)
@@ -101,12 +125,7 @@ class ExactResume(Trainer):
         return batches, num_items_in_batch
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
-        """As upstream; every evaluation draws the same masks, and takes none from training.
-
-        Args:
-            args: as upstream.
-            kwargs: as upstream.
-        """
+        """As upstream; every evaluation draws the same masks, and takes none from training."""
         parts = stateful_parts(self.data_collator)
         training = state_of(parts)
         restart(self.data_collator)
@@ -130,8 +149,7 @@ class ExactResume(Trainer):
         """Save the data state with the random states, before `trainer_state.json` closes the checkpoint."""
         super()._save_rng_state(output_dir)
         if self.job_signature is not None and self.is_world_process_zero():
-            text = json.dumps(redacted(self.job_signature), ensure_ascii=False)
-            (Path(output_dir) / JOB_FILE).write_text(text, encoding="utf-8")
+            write_whole(Path(output_dir) / JOB_FILE, json.dumps(redacted(self.job_signature), ensure_ascii=False))
         state: dict[str, Any] = {
             "batches_used": self._batches_used,
             "world_size": self.args.world_size,
@@ -139,11 +157,14 @@ class ExactResume(Trainer):
             "collator": self._collator_state(),
         }
         if is_resumable(self.train_dataset):
-            state["stream"] = self.train_dataset.state_dict()
-        path = self._data_state_path(output_dir)
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(state, ensure_ascii=False), encoding="utf-8")
-        partial.replace(path)
+            state["stream"], state["behind"] = self._stream_state()
+        write_whole(self._data_state_path(output_dir), json.dumps(state, ensure_ascii=False))
+
+    def _stream_state(self) -> tuple[State, int]:
+        """The state of the stream, and how many rows it stands before the next that training will use."""
+        if self._stream_loader is None:
+            return self.train_dataset.state_dict(), 0
+        return self._stream_loader.state_before(self._batches_used)
 
     def _collator_state(self) -> State:
         """Before the next batch that training will use."""
@@ -158,27 +179,15 @@ class ExactResume(Trainer):
     # ---- resumed ----
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
-        """As upstream; on resume the stream and the masks continue where the checkpoint left them.
-
-        Args:
-            resume_from_checkpoint: a checkpoint's folder, which must be as it was written, or `True` for the newest
-                that is.
-            args: as upstream.
-            kwargs: as upstream.
-
-        Returns:
-            As upstream.
-
-        Raises:
-            ValueError: the checkpoint is damaged (file and fault are named), or of other rows or processes.
-        """
+        """As upstream; on resume the stream and the masks continue where the checkpoint left them."""
         self._recorded = None
         self._start = state_of(stateful_parts(self.data_collator)), 0
-        self._batches_used = 0
+        self._batches_used = self._behind = 0
         if resume_from_checkpoint is True:
-            resume_from_checkpoint = last_complete_checkpoint(self.args.output_dir)
-            if resume_from_checkpoint is None:
+            newest = last_complete_checkpoint(self.args.output_dir)
+            if newest is None:
                 raise ValueError(f"`output_dir` = {self.args.output_dir} has no complete checkpoint to resume from.")
+            resume_from_checkpoint = str(newest)
         if not resume_from_checkpoint:
             return super().train(None, *args, **kwargs)
         resume_from_checkpoint = str(resume_from_checkpoint)
@@ -233,7 +242,5 @@ class ExactResume(Trainer):
         self._start = state["collator"], self._batches_used
         if is_resumable(self.train_dataset):
             self.train_dataset.load_state_dict(state["stream"])
+            self._behind = state.get("behind", 0)
         return TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE))
-
-
-__all__ = ["DATA_STATE", "ExactResume"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import IterableDataset
 
 ROWS_AT_ONCE = 1000
 
@@ -19,17 +20,9 @@ def is_resumable(dataset: Any) -> bool:
 
 
 def rows_digest(dataset: Any) -> str | None:
-    """A fingerprint of prepared rows, all of them by content; `None` for streams, which have their own.
-
-    Args:
-        dataset: the training set.
-
-    Example:
-        >>> rows = [{"input_ids": [1, 2]}, {"input_ids": [3]}]
-        >>> rows_digest(rows) == rows_digest([{"input_ids": [1, 2]}, {"input_ids": [4]}])
-        False
-    """
-    if is_resumable(dataset) or not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+    """A fingerprint of prepared rows, all of them by content; `None` for streams, which have their own."""
+    indexed = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+    if is_resumable(dataset) or not indexed or isinstance(dataset, IterableDataset):
         return None
     digest = hashlib.blake2b(str(len(dataset)).encode("utf-8"), digest_size=16)
     if hasattr(dataset, "with_format") and hasattr(dataset, "column_names"):  # a table of `datasets`
@@ -112,14 +105,7 @@ def _add_value(digest: Any, value: Any) -> None:
 
 @contextmanager
 def seeded_draws(key: list[int]) -> Iterator[int]:
-    """In the block the global generators of the CPU draw what the key says; behind it they are as before.
-
-    Args:
-        key: numbers.
-
-    Yields:
-        The seed that the key gives, positive.
-    """
+    """In the block the global generators of the CPU draw what the key says; behind it they are as before."""
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     seed = int(np.random.SeedSequence(key).generate_state(1)[0]) // 2 + 1
     random.seed(seed)
@@ -131,6 +117,3 @@ def seeded_draws(key: list[int]) -> Iterator[int]:
         random.setstate(states[0])
         np.random.set_state(states[1])
         torch.set_rng_state(states[2])
-
-
-__all__ = ["is_resumable", "rows_digest", "seeded_draws"]

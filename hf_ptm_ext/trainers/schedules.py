@@ -31,7 +31,7 @@ def slanted_triangular_factor(step: int, num_training_steps: int, cut_frac: floa
     Raises:
         ValueError: `cut_frac` is not in (0, 1), `ratio` is below 1 or `num_training_steps` is not positive.
 
-    Example:
+    Examples:
         >>> [round(0.01 * slanted_triangular_factor(step, 20), 5) for step in (0, 1, 2, 3)]
         [0.00031, 0.00516, 0.01, 0.00946]
     """
@@ -55,20 +55,13 @@ def get_slanted_triangular_schedule(
 ) -> LambdaLR:
     """ULMFiT's schedule for an optimizer, to be given to a Trainer as `optimizers=(optimizer, schedule)`.
 
-    Args:
-        optimizer: its groups may have different rates, see `layerwise_parameter_groups`; each is the group's highest.
-        num_training_steps: updates of the whole run, see `number_of_updates`.
-        cut_frac: share of the updates in which the rate rises (paper: 0.1).
-        ratio: highest rate over lowest (paper: 32).
-        last_epoch: as torch's schedulers.
+    Arguments and errors as of `slanted_triangular_factor` and torch's schedulers. The optimizer's groups may have
+    different rates, see `layerwise_parameter_groups`; each is the group's highest.
 
     Returns:
         A `LambdaLR`; like upstream's schedules it is saved with a checkpoint and comes back on resume.
 
-    Raises:
-        ValueError: as `slanted_triangular_factor`.
-
-    Example:
+    Examples:
         >>> import torch
         >>> optimizer = torch.optim.AdamW(torch.nn.Linear(2, 2).parameters(), lr=0.01)
         >>> round(get_slanted_triangular_schedule(optimizer, 20).get_last_lr()[0], 6)
@@ -89,7 +82,7 @@ def number_of_updates(args: Any, num_rows: int) -> int:
     Returns:
         `args.max_steps` if it is positive, else updates an epoch times `num_train_epochs`.
 
-    Example:
+    Examples:
         >>> from transformers import TrainingArguments
         >>> args = TrainingArguments(
         ...     output_dir="run", num_train_epochs=3, per_device_train_batch_size=8, gradient_accumulation_steps=2,
@@ -103,6 +96,3 @@ def number_of_updates(args: Any, num_rows: int) -> int:
     rows = args.train_batch_size * args.world_size
     batches = max(num_rows // rows if args.dataloader_drop_last else ceil(num_rows / rows), 1)
     return ceil(args.num_train_epochs * max(ceil(batches / args.gradient_accumulation_steps), 1))
-
-
-__all__ = ["get_slanted_triangular_schedule", "number_of_updates", "slanted_triangular_factor"]

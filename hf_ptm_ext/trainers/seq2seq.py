@@ -7,17 +7,15 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
 from transformers import Seq2SeqTrainer
 
-from .base import PtmTrainer
-from .collator_state import restart
+from .base import OwnEvaluationCollator
 
 # Entry of an evaluation batch with what the loss is computed from, where that is not what generation starts from.
 LOSS_INPUTS = "loss_inputs"
 
 
-class PtmSeq2SeqTrainer(PtmTrainer, Seq2SeqTrainer):
+class PtmSeq2SeqTrainer(OwnEvaluationCollator, Seq2SeqTrainer):
     """`transformers.Seq2SeqTrainer` with exact resume, and evaluation of models that answer behind their prompt.
 
     An encoder-decoder is evaluated as upstream does. For a model whose `generate` returns prompt + continuation
@@ -27,23 +25,25 @@ class PtmSeq2SeqTrainer(PtmTrainer, Seq2SeqTrainer):
 
     Args:
         args: as `transformers.Seq2SeqTrainer`.
-        eval_collator: collator of evaluation batches (default: a copy of `data_collator`); its draw counter is reset
-            before each evaluation, so that every evaluation sees the same masks.
+        eval_collator: makes evaluation batches; reset before each evaluation. Default: a copy of `data_collator` or,
+            with `predict_with_generate`, what its `for_generation()` gives if it has one (UniLM's).
         decoding: keyword arguments of `generate`, given the number of columns of the prompt, 0 for encoder-decoders;
-            called for every batch (default: none).
+            called for every batch. Default: none; behind a prompt, as many new tokens as `generation_max_length`, the
+            model's `generation_config` or else 64 say.
         kwargs: as `transformers.Seq2SeqTrainer`.
     """
 
     def __init__(
         self,
         *args: Any,
-        eval_collator: Any = None,
         decoding: Callable[[int], dict[str, Any]] | None = None,
         **kwargs: Any,
     ):
         super().__init__(*args, **kwargs)
-        self.eval_collator = eval_collator if eval_collator is not None else copy.deepcopy(self.data_collator)
         self.decoding = decoding
+        if kwargs.get("eval_collator") is None and self.args.predict_with_generate:
+            prompts = getattr(self.data_collator, "for_generation", None)
+            self.eval_collator = prompts() if prompts is not None else self.eval_collator
 
     @contextmanager
     def _own_generation_config(self) -> Iterator[None]:
@@ -55,23 +55,11 @@ class PtmSeq2SeqTrainer(PtmTrainer, Seq2SeqTrainer):
         finally:
             self.model.generation_config = kept
 
-    @contextmanager
-    def _evaluation_collator(self) -> Iterator[None]:
-        """Loaders that are made in the block use the evaluation collator, from its first draw on."""
-        collator, self.data_collator = self.data_collator, self.eval_collator
-        restart(self.eval_collator)
-        try:
-            yield
-        finally:
-            self.data_collator = collator
-
-    def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
-        with self._evaluation_collator():
-            return super().get_eval_dataloader(eval_dataset)
-
-    def get_test_dataloader(self, test_dataset: Any) -> DataLoader:
-        with self._evaluation_collator():
-            return super().get_test_dataloader(test_dataset)
+    def _answer_options(self) -> dict[str, Any]:
+        """What was asked of generation; `max_length`, which upstream counts with the prompt, as the answer's own."""
+        asked = dict(getattr(self, "_gen_kwargs", {}))
+        length = asked.pop("max_length", None) or self.model.generation_config.max_new_tokens or 64
+        return {"max_new_tokens": length, **asked}
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
         """As upstream; rows that fill the last batch of several processes are dropped again, so each counts once."""
@@ -85,13 +73,15 @@ class PtmSeq2SeqTrainer(PtmTrainer, Seq2SeqTrainer):
         prediction_loss_only: bool,
         ignore_keys: list[str] | None = None,
         **gen_kwargs: Any,
-    ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    ) -> tuple[Any, torch.Tensor | None, torch.Tensor | None]:
         """As upstream; the prompt of a prompt + continuation model is cut off what it generated."""
         inputs = dict(inputs)
         loss_inputs = inputs.pop(LOSS_INPUTS, None)
         prompt = 0 if loss_inputs is None else inputs["input_ids"].shape[1]
         if self.decoding is not None:
             gen_kwargs = {**self.decoding(prompt), **getattr(self, "_gen_kwargs", {}), **gen_kwargs}
+        elif prompt:
+            gen_kwargs = {**self._answer_options(), **gen_kwargs}
         if loss_inputs is None:
             with self._own_generation_config():
                 return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys, **gen_kwargs)
@@ -100,5 +90,5 @@ class PtmSeq2SeqTrainer(PtmTrainer, Seq2SeqTrainer):
             return loss, None, None
         labels = inputs.pop("labels", None)
         with self._own_generation_config():
-            _, generated, _ = super().prediction_step(model, inputs, False, ignore_keys, **gen_kwargs)
-        return loss, generated[:, prompt:], self._prepare_inputs({"labels": labels})["labels"]
+            output: Any = super().prediction_step(model, inputs, False, ignore_keys, **gen_kwargs)
+        return loss, output[1][:, prompt:], self._prepare_inputs({"labels": labels})["labels"]

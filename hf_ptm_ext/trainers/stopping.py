@@ -3,22 +3,25 @@
 import re
 import signal
 import threading
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
-from transformers import Trainer
 from transformers.utils import logging
 
 from ..weights import not_finite
-from .manifest import MANIFEST, checkpoints
+from .manifest import MANIFEST, TypedTrainer, checkpoints
 
 logger = logging.get_logger(__name__)
 
 NONFINITE = ("stop", "skip")
+# Updates after which the host reads what the device found out about one: by then it has long done so.
+LAG = 2
 _DEAD_WORKER = re.compile(r"DataLoader worker \(pid.*?\) (is killed by signal|exited unexpectedly)[^.]*")
 
 
@@ -32,11 +35,7 @@ class NotFinite(TrainingStopped, FloatingPointError):
 
 @contextmanager
 def kept_interruption() -> Iterator[list[int]]:
-    """Ctrl-C in the block is remembered: raised where nobody sees it (in a destructor, say) it would be lost.
-
-    Yields:
-        A list that is no longer empty once it was pressed.
-    """
+    """Ctrl-C in the block is remembered: raised where nobody sees it (in a destructor, say) it would be lost."""
     pressed: list[int] = []
 
     def interrupt(number: int, frame: Any) -> None:
@@ -56,8 +55,27 @@ def kept_interruption() -> Iterator[list[int]]:
         raise KeyboardInterrupt
 
 
-class GuardedUpdates(Trainer):
-    """`transformers.Trainer` that makes no update of a loss or a gradient that is not finite."""
+@dataclass
+class WatchedUpdate:
+    """What is known of an update when the host comes to look at it."""
+
+    number: int
+    epoch: float
+    batch: int  # the last one of it, of this process since the start of the run
+    losses: torch.Tensor  # of its micro-batches
+    shapes: list[dict[str, tuple[int, ...]]]
+    norm: torch.Tensor
+    wrong: torch.Tensor  # whether a loss, and whether the gradient, is not finite
+    made: Any = None  # a CUDA event behind `wrong`
+
+
+class GuardedUpdates(TypedTrainer):
+    """`transformers.Trainer` that makes no update of a loss or a gradient that is not finite.
+
+    With `nonfinite` = "stop" on a GPU the optimizer itself leaves such an update and all after it out; the host, which
+    would otherwise wait for the device at every update, reads `LAG` updates later what it was, and before each log,
+    evaluation and checkpoint.
+    """
 
     def __init__(self, *args: Any, nonfinite: str | None = None, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -67,18 +85,13 @@ class GuardedUpdates(Trainer):
         self._pressed: list[int] = []
         self._micro_batches: list[tuple[torch.Tensor, dict[str, tuple[int, ...]]]] = []
         self.skipped_updates = 0
+        self._watched: deque[WatchedUpdate] = deque()
+        self._ruined: torch.Tensor | None = None
 
     # ---- what is not finite ----
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> torch.Tensor:
-        """As upstream; the loss is remembered, and looked at once an update, together with the gradient.
-
-        Args:
-            model: as upstream.
-            inputs: as upstream.
-            args: as upstream.
-            kwargs: as upstream.
-        """
+        """As upstream; the loss is remembered, and looked at once an update, together with the gradient."""
         if self._pressed:
             raise KeyboardInterrupt
         shapes = {name: tuple(value.shape) for name, value in inputs.items() if torch.is_tensor(value)}
@@ -96,48 +109,105 @@ class GuardedUpdates(Trainer):
         wrong = torch.stack([~losses.isfinite().all(), ~size.isfinite()]).float()
         if self.args.world_size > 1:
             wrong = self.accelerator.reduce(wrong, reduction="sum")
-        loss_is_wrong, gradient_is_wrong = (wrong > 0).tolist()
-        scaler = getattr(self.accelerator, "scaler", None)
-        if scaler is not None and scaler.is_enabled() and not loss_is_wrong and gradient_is_wrong:
-            # Half precision: the scale was too large. The scaler leaves the update out and takes a smaller one.
-            gradient_is_wrong = scaler.get_scale() <= 1.0
-        if loss_is_wrong or gradient_is_wrong:
-            told = self._told(losses.tolist(), [shapes for _, shapes in micro_batches], float(size))
-            if self.nonfinite == "stop" or self.is_deepspeed_enabled:
-                raise NotFinite(
-                    f"{told} No update was made of it, and nothing was saved since {self._last_checkpoint()}. Look at "
-                    'these rows, take a smaller `learning_rate` or `max_grad_norm`, or pass `nonfinite="skip"` to '
-                    "leave such updates out; then resume from that checkpoint."
-                )
-            logger.warning(f"{told} The update is left out.")
+        update = WatchedUpdate(
+            self.state.global_step + 1,
+            self.state.epoch or 0.0,
+            getattr(self, "_batches_used", 0),
+            losses,
+            [shapes for _, shapes in micro_batches],
+            size,
+            wrong,
+        )
+        if self._optimizer_leaves_out(wrong):
+            if wrong.is_cuda:
+                update.wrong = torch.empty_like(wrong, device="cpu", pin_memory=True).copy_(wrong, non_blocking=True)
+                update.made = torch.cuda.Event()
+                update.made.record()
+            self._watched.append(update)
+            self._look_at_updates(LAG)
+        elif self._is_wrong(update):
             self.skipped_updates += 1
             model.zero_grad()  # parameters without a gradient are left alone by every optimiser
             self._forget_update()
         return norm
 
-    def _told(self, losses: list[float], shapes: list[dict[str, tuple[int, ...]]], norm: float) -> str:
+    @property
+    def _defers(self) -> bool:
+        """Whether the host need not know of an update before it is made."""
+        return self.args.device.type == "cuda"
+
+    def _optimizer_leaves_out(self, wrong: torch.Tensor) -> bool:
+        """Let a fused optimizer leave out this update, if anything was wrong so far; False if it cannot."""
+        optimizer: Any = getattr(self.optimizer, "optimizer", self.optimizer)
+        scaler = getattr(self.accelerator, "scaler", None)
+        able = self._defers and self.nonfinite == "stop" and getattr(optimizer, "_step_supports_amp_scaling", False)
+        if not able or self.is_deepspeed_enabled or self.is_fsdp_enabled or (scaler and scaler.is_enabled()):
+            return False
+        self._ruined = wrong.max() if self._ruined is None else torch.maximum(self._ruined, wrong.max())
+        optimizer.grad_scale, optimizer.found_inf = None, self._ruined
+        return True
+
+    def _let_optimizer_go_on(self) -> None:
+        """The next training, ours or another's, is no part of what was ruined."""
+        optimizer = getattr(self.optimizer, "optimizer", self.optimizer)
+        for name in ("grad_scale", "found_inf"):
+            if self._ruined is not None and hasattr(optimizer, name):
+                delattr(optimizer, name)
+        self._ruined = None
+
+    def _look_at_updates(self, but_the_last: int = 0) -> None:
+        """Refuse to go on if one of the updates that were watched was not finite."""
+        while len(self._watched) > but_the_last:
+            update = self._watched.popleft()
+            if update.made is not None:
+                update.made.synchronize()
+            self._is_wrong(update)
+
+    def _is_wrong(self, update: WatchedUpdate) -> bool:
+        """Whether an update is to be left out; raises if it ends the training."""
+        loss_is_wrong, gradient_is_wrong = (update.wrong > 0).tolist()
+        scaler = getattr(self.accelerator, "scaler", None)
+        if scaler is not None and scaler.is_enabled() and not loss_is_wrong and gradient_is_wrong:
+            # Half precision: the scale was too large. The scaler leaves the update out and takes a smaller one.
+            gradient_is_wrong = scaler.get_scale() <= 1.0
+        if not (loss_is_wrong or gradient_is_wrong):
+            return False
+        told = self._told(update)
+        if self.nonfinite == "stop" or self.is_deepspeed_enabled:
+            raise NotFinite(
+                f"{told} No update was made of it, and nothing was saved since {self._last_checkpoint()}. Look at "
+                'these rows, take a smaller `learning_rate` or `max_grad_norm`, or pass `nonfinite="skip"` to '
+                "leave such updates out; then resume from that checkpoint."
+            )
+        logger.warning(f"{told} The update is left out.")
+        return True
+
+    def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> None:
+        """As upstream, of updates that were looked at."""
+        control = self.control
+        if control.should_log or control.should_save or control.should_evaluate or control.should_training_stop:
+            self._look_at_updates()
+        super()._maybe_log_save_evaluate(*args, **kwargs)
+
+    def _told(self, update: WatchedUpdate) -> str:
         """Which update, micro-batch and columns it was."""
+        losses, norm = update.losses.tolist(), float(update.norm)
         number = next((place for place, loss in enumerate(losses) if not abs(loss) < float("inf")), None)
         place = 0 if number is None else number
-        columns = ", ".join(f"{name} {size}" for name, size in shapes[place].items())
+        columns = ", ".join(f"{name} {size}" for name, size in update.shapes[place].items())
         what = f"the gradient's norm is {norm}" if number is None else f"the loss is {losses[place]}"
-        batch = getattr(self, "_batches_used", 0) - len(losses) + place + 1
+        batch = update.batch - len(losses) + place + 1
         which = f"micro-batch {place + 1} of {len(losses)}" if number is not None else f"{len(losses)} micro-batches"
         return (
-            f"Update {self.state.global_step + 1} of {self.state.max_steps} is not finite: {what} ({which}, epoch "
-            f"{self.state.epoch or 0:.2f}, batch {batch} of this process since the start of the run; columns "
-            f"{columns})."
+            f"Update {update.number} of {self.state.max_steps} is not finite: {what} ({which}, epoch "
+            f"{update.epoch:.2f}, batch {batch} of this process since the start of the run; columns {columns})."
         )
 
     def _forget_update(self) -> None:
         """An update was left out: it counts in no mean."""
 
     def _check_weights(self, when: str) -> None:
-        """Refuse to keep trained weights that are not finite.
-
-        Raises:
-            NotFinite: names some of them.
-        """
+        """Refuse to keep trained weights that are not finite."""
         trained = ((name, value) for name, value in self.model.named_parameters() if value.requires_grad)
         names = not_finite(trained)
         found = torch.tensor([float(bool(names))], device=self.args.device)
@@ -161,40 +231,28 @@ class GuardedUpdates(Trainer):
     # ---- dead workers, interruptions ----
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        """As upstream.
-
-        Args:
-            args: as upstream.
-            kwargs: as upstream.
-
-        Returns:
-            As upstream.
-
-        Raises:
-            NotFinite: a loss, a gradient's norm or a weight is not finite.
-            TrainingStopped: a worker process of the loader died.
-        """
-        self._micro_batches = []
-        with self._told_workers(), kept_interruption() as self._pressed:
-            output = super().train(*args, **kwargs)
+        """As upstream."""
+        self._micro_batches, self._ruined, filtered = [], None, self.args.logging_nan_inf_filter
+        self._watched.clear()
+        if self._defers and self.nonfinite == "stop":
+            # Which would read every loss on the host, and finds none: training stops at the first.
+            self.args.logging_nan_inf_filter = False
+        try:
+            with self._told_workers(), kept_interruption() as self._pressed:
+                output = super().train(*args, **kwargs)
+        finally:
+            self.args.logging_nan_inf_filter = filtered
+            self._let_optimizer_go_on()
         self._check_weights("After training")
         return output
 
     def evaluation_loop(self, dataloader: DataLoader, *args: Any, **kwargs: Any) -> Any:
-        """As upstream.
-
-        Args:
-            dataloader: as upstream.
-            args: as upstream.
-            kwargs: as upstream.
-
-        Raises:
-            ValueError: under FSDP before training, which is what shards the model together with its optimizer.
-        """
+        """As upstream."""
         if self.is_fsdp_enabled and self.optimizer is None:
             raise ValueError(
-                "`evaluate` and `predict` must come after `train` under `fsdp`: the model is sharded together with "
-                "its optimizer when training begins. Evaluate the checkpoint without `fsdp` for the scores before it."
+                f"`evaluate` and `predict` must come after `train` under `fsdp` = {self.args.fsdp}: the model is "
+                "sharded together with its optimizer when training begins. Evaluate the checkpoint without `fsdp` for "
+                "the scores before it."
             )
         with self._told_workers():
             return super().evaluation_loop(dataloader, *args, **kwargs)
@@ -214,6 +272,3 @@ class GuardedUpdates(Trainer):
                 f"memory (`dataloader_num_workers` is {self.args.dataloader_num_workers}; fewer need less). The run "
                 f"resumes from {self._last_checkpoint()}."
             ) from error
-
-
-__all__ = ["NONFINITE", "GuardedUpdates", "NotFinite", "TrainingStopped", "kept_interruption"]

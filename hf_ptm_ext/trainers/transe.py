@@ -118,7 +118,7 @@ def train_transe(
     Raises:
         ValueError: there are no triples.
 
-    Example:
+    Examples:
         >>> triples = np.array([[0, 0, 1], [1, 0, 2], [2, 0, 3]])
         >>> def draw(rows, heads, rng):
         ...     return rng.integers(4, size=len(rows))
@@ -128,7 +128,7 @@ def train_transe(
     """
     options = TransEOptions() if options is None else options
     if not len(triples):
-        raise ValueError("`triples` must have at least one row, got none.")
+        raise ValueError(f"`triples` must have at least one row, got the shape {np.shape(triples)}.")
     rng = np.random.default_rng(options.seed)
     reach = 6 / math.sqrt(options.dimension)
     start = [
@@ -191,6 +191,3 @@ def _update(
     relations.update(relation_rows, gradients[1], rate)
     entities.table[entity_rows] = torch.nn.functional.normalize(entities.table[entity_rows], dim=1)
     return loss.item()
-
-
-__all__ = ["TransEOptions", "TransEVectors", "train_transe"]

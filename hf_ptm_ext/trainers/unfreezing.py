@@ -1,10 +1,6 @@
-"""Freezing schedules for any Trainer: ULMFiT's gradual and SiATL's sequential unfreezing.
+"""Freezing schedules for any Trainer: ULMFiT's gradual (section 3.3) and SiATL's sequential unfreezing.
 
-A schedule says from which epoch on each depth of the model is trained; what is trained now is a function of the epoch
-alone, so a resumed run needs nothing from the checkpoint.
-
-* ULMFiT (Howard and Ruder, ACL 2018, section 3.3): head and last layer in the first epoch, one more layer each epoch.
-* SiATL (Chronopoulou et al., NAACL 2019): the new top in the first epochs, then the layers, then the embeddings.
+What is trained now is a function of the epoch alone, so a resumed run needs nothing from the checkpoint.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +23,7 @@ def trainable_layers(epoch: int, layers: int, layers_per_epoch: int = 1) -> list
     Returns:
         Layer numbers, 0 at the bottom. The head is always trained.
 
-    Example:
+    Examples:
         >>> [trainable_layers(epoch, 4) for epoch in (0, 1, 9)]
         [[3], [2, 3], [0, 1, 2, 3]]
     """
@@ -37,14 +33,10 @@ def trainable_layers(epoch: int, layers: int, layers_per_epoch: int = 1) -> list
 def gradual_start_epochs(layers: int, layers_per_epoch: int = 1) -> dict[int, int]:
     """Epoch from which each depth is trained in gradual unfreezing; embeddings come last.
 
-    Args:
-        layers: number of layers.
-        layers_per_epoch: how many are added in each epoch (paper: 1).
-
     Returns:
         Depth (see `parameter_depths`) -> first epoch.
 
-    Example:
+    Examples:
         >>> gradual_start_epochs(2)
         {0: 2, 1: 1, 2: 0, 3: 0}
     """
@@ -61,7 +53,7 @@ class UnfreezingCallback(TrainerCallback):
         start_epochs: function of the number of layers: depth (see `parameter_depths`) -> first epoch in which it is
             trained.
 
-    Example:
+    Examples:
         >>> callback = UnfreezingCallback(lambda layers: {0: 2} | {depth: 1 for depth in range(1, layers + 1)})
         >>> # Trainer(..., callbacks=[callback])
     """
@@ -73,17 +65,7 @@ class UnfreezingCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Freeze what is not to be trained yet.
-
-        Args:
-            args: of the Trainer.
-            state: of the Trainer.
-            control: of the Trainer.
-            kwargs: `model` among others.
-
-        Raises:
-            ValueError: the model has no list of layers.
-        """
+        """Freeze what is not to be trained yet."""
         model = kwargs["model"]
         epochs = self.start_epochs(len(encoder_layers(model)))
         depths = parameter_depths(model)
@@ -97,27 +79,13 @@ class UnfreezingCallback(TrainerCallback):
     def on_epoch_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Train what this epoch adds.
-
-        Args:
-            args: of the Trainer.
-            state: of the Trainer.
-            control: of the Trainer.
-            kwargs: not used.
-        """
+        """Train what this epoch adds."""
         self._apply(state)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Leave the model as it was found.
-
-        Args:
-            args: of the Trainer.
-            state: of the Trainer.
-            control: of the Trainer.
-            kwargs: not used.
-        """
+        """Leave the model as it was found."""
         for parameter, _ in self._trained:
             parameter.requires_grad_(True)
         self._trained = []
@@ -138,7 +106,7 @@ class GradualUnfreezingCallback(UnfreezingCallback):
     Raises:
         ValueError: `layers_per_epoch` is not positive.
 
-    Example:
+    Examples:
         >>> callback = GradualUnfreezingCallback(layers_per_epoch=4)  # Trainer(..., callbacks=[callback])
     """
 
@@ -158,7 +126,7 @@ class SequentialUnfreezingCallback(UnfreezingCallback):
     Raises:
         ValueError: an epoch is below 1, or embeddings come before the layers.
 
-    Example:
+    Examples:
         >>> callback = SequentialUnfreezingCallback(unfreeze_layers=2, unfreeze_embeddings=3)
     """
 
@@ -171,12 +139,3 @@ class SequentialUnfreezingCallback(UnfreezingCallback):
         super().__init__(
             lambda layers: {0: unfreeze_embeddings - 1} | dict.fromkeys(range(1, layers + 1), unfreeze_layers - 1)
         )
-
-
-__all__ = [
-    "GradualUnfreezingCallback",
-    "SequentialUnfreezingCallback",
-    "UnfreezingCallback",
-    "gradual_start_epochs",
-    "trainable_layers",
-]

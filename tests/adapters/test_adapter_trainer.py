@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, BertModel, TrainingArguments
 
 from hf_ptm_ext.adapters import AdapterTrainer, HoulsbyConfig, PfeifferConfig, adapter_parameter_groups
-from hf_ptm_ext.adapters.trained_whole import is_layer_norm
+from hf_ptm_ext.adapters.trained import is_layer_norm
 from hf_ptm_ext.hub import validate_model_card
 from hf_ptm_ext.trainers import last_complete_checkpoint
 from tests.adapters.architectures import config_of, make_model

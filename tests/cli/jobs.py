@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hf_ptm_ext.resources import resource_folder
+from hf_ptm_ext.files import resource_folder
 
 ROOT = Path(__file__).parents[2]
 TINY = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=64"
@@ -22,6 +22,7 @@ SMALL_RUN = {
     "max_eval_rows": 24,
     "logging_steps": 1,
     "save_steps": 2,
+    "save_total_limit": 2,
     "disable_tqdm": True,
     "dataloader_pin_memory": False,
     "use_cpu": True,

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 from peft import AutoPeftModelForSequenceClassification, PeftModel
-from transformers import AutoModelForTokenClassification, AutoTokenizer, BertConfig, BertForMaskedLM
+from transformers import AutoModelForTokenClassification, AutoTokenizer, BertConfig, BertForMaskedLM, pipeline
 
 from hf_ptm_ext.cli import main
-from hf_ptm_ext.cli.adapt_arguments import parse
+from hf_ptm_ext.cli.adapt import parse
 from hf_ptm_ext.data import train_wordpiece
 from hf_ptm_ext.hub import validate_model_card
 from tests.cli.jobs import recipes_of
@@ -97,12 +97,28 @@ def test_four_methods_side_by_side(data: Path, tmp_path: Path, capsys: Any) -> N
     assert str(data) not in card
 
 
+@pytest.mark.parametrize("methods", [["pfeiffer"], ["lora"]])
+def test_the_encoder_may_be_published_with_the_adapter(data: Path, tmp_path: Path, methods: list[str]) -> None:
+    results = adapt(tmp_path / "out", data, methods=methods, publish="whole", seeds=[0])
+    assert not list((tmp_path / "out").glob("adapter*"))
+    validate_model_card(tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text("utf-8")
+    assert ("trust_remote_code=True" in card) is (methods == ["pfeiffer"])
+    assert "import hf_ptm_ext" not in card
+    answers = pipeline("text-classification", model=str(tmp_path / "out"), trust_remote_code=True)
+    rows = [json.loads(line) for line in (data / "texts.jsonl").read_text("utf-8").splitlines()]
+    found = answers([row["text"] for row in rows])
+    right = [one["label"] == row["label"] for one, row in zip(found, rows, strict=True)]
+    assert sum(right) / len(right) == results["runs"][0]["test"]["accuracy"] > 0.7
+
+
 def test_what_is_saved_is_the_first_seeds_adapter(data: Path, tmp_path: Path) -> None:
     results = adapt(tmp_path / "out", data, methods="pfeiffer", seeds=0)
     labels = results["labels"]
-    options = {"num_labels": len(labels), "id2label": dict(enumerate(labels))}
     torch.manual_seed(99)  # new head and pooler, which the adapter replaces
-    model = AutoPeftModelForSequenceClassification.from_pretrained(tmp_path / "out", **options).eval()
+    model = AutoPeftModelForSequenceClassification.from_pretrained(tmp_path / "out", num_labels=len(labels)).eval()
+    assert model.config.id2label == dict(enumerate(labels)), "names come with the adapter"
+    assert model.config.label2id == {name: number for number, name in enumerate(labels)}
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
     rows = [json.loads(line) for line in (data / "texts.jsonl").read_text("utf-8").splitlines()]
     batch = tokenizer([row["text"] for row in rows], padding=True, return_tensors="pt")
@@ -132,7 +148,7 @@ def test_more_seeds_are_added_to_the_runs_that_are_there(data: Path, tmp_path: P
     ("values", "message"),
     [
         ({"methods": ["full", "houlsby"]}, "`methods` must begin with an adapter"),
-        ({"methods": ["houlsby", "prefix"]}, "`methods` must be different ones of houlsby, pfeiffer, lora, full"),
+        ({"methods": ["houlsby", "prefix"]}, "`methods` must be one of houlsby, pfeiffer, lora, full"),
         ({"methods": ["houlsby", "houlsby"]}, "`methods` must be different ones"),
         ({"leave_out": [7]}, "`leave_out` must be numbers below 2"),
         ({"non_linearity": "gelv"}, "`non_linearity` must be one of"),

@@ -147,3 +147,18 @@ def test_finetune_seq2seq_keeps_the_count_in_its_results(tmp_path, capsys):
     assert "| unusable rows, left out | a.jsonl: 3 |" in (tmp_path / "out" / "README.md").read_text("utf-8")
     lines = (tmp_path / "out" / "predictions_test.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["id"] for line in lines] == [0, 1, 2, 5]
+
+
+def test_pretraining_on_parallel_text_leaves_bad_pairs_out(tmp_path, capsys):
+    file = tmp_path / "a.jsonl"
+    rows = [{"en": f"good {text}", "de": text} for text in GOOD]
+    file.write_text("\n".join(map(json.dumps, [*rows, {"en": 7, "de": "a"}, {"en": "a"}])), encoding="utf-8")
+    words = ["pretrain", *words_of(train_file=file, objective="tlm", languages=["en", "de"], vocab_size=80)]
+    words += words_of(config_overrides="emb_dim=16,n_layers=1,n_heads=2", max_seq_length=32, max_steps=1)
+    words += words_of(use_cpu=True, disable_tqdm=True, report_to="none", output_dir=tmp_path / "out")
+    assert main(words) == 2
+    assert "2 of 14 rows cannot be used: " in capsys.readouterr().err
+    assert main([*words, "--on_bad_rows", "skip"]) == 0
+    found = json.loads((tmp_path / "out" / "all_results.json").read_text(encoding="utf-8"))
+    assert found["rows_left_out"] == {"a.jsonl": 2}
+    assert "| unusable rows, left out | a.jsonl: 2 |" in (tmp_path / "out" / "README.md").read_text("utf-8")

@@ -237,9 +237,15 @@ class TestMistakes:
         assert not (tmp_path / "target").exists()
 
     def test_unknown_family(self, source, tmp_path, capsys):
-        with pytest.raises(SystemExit):
-            cli.main(["convert", "elmo", str(source), str(tmp_path / "target")])
-        assert "spanbert" in capsys.readouterr().err
+        assert cli.main(["convert", "spanbrt", str(source), str(tmp_path / "target")]) == 2
+        error = capsys.readouterr().err
+        assert "`family` must be one of ernie_thu, " in error
+        assert "Did you mean 'spanbert'?" in error
+        assert len(error.splitlines()) == 1
+
+    def test_options_of_another_family(self, source, tmp_path, capsys):
+        assert convert(source, tmp_path / "target", "--encoder", "bert") == 2
+        assert "`--encoder` is one of the options of k_adapter, got spanbert: leave it out." in capsys.readouterr().err
 
     def test_missing_vocabulary(self, source, tmp_path, capsys):
         shutil.rmtree(tmp_path / "target", ignore_errors=True)

@@ -18,7 +18,6 @@ from transformers import (
 )
 
 from hf_ptm_ext.cli import main
-from hf_ptm_ext.cli.distill import epochs_alone
 from hf_ptm_ext.cli.distill_arguments import parse
 from hf_ptm_ext.distillation import DistillationTrainer
 from tests.cli.test_finetune import RUN, data, finetune, results_of, words_of  # noqa: F401  (data is a fixture)
@@ -68,7 +67,7 @@ def test_every_recipe_is_understood(recipe):
     _, data_args, training = parse([recipe, *words, "--use_cpu", "true"])
     assert training.stages == given["stages"]
     assert data_args.task == given["task"]
-    assert epochs_alone(training) > 0
+    assert training.epochs_alone() > 0
 
 
 @pytest.mark.parametrize(
@@ -117,6 +116,14 @@ def test_a_student_learns_masked_words_from_plain_text(data, tmp_path):  # noqa:
         baseline=False,
     )
     assert set(results["summary"]) == {"distilled", "teacher"}
+
+
+def test_stages_may_be_yaml_and_changed_by_flags():
+    words = ["--teacher_name_or_path", "t", "--task", "tagging", "--train_file", "a.txt", "--test_file", "b.txt"]
+    words += ["--stages", '{a: {preset: pkd, learning_rate: 1e-4, bf16: "false"}}', "--use_cpu", "true"]
+    training = parse([*words, "--stages.a.preset", "soft-labels", "--stages.b.preset=pkd"])[-1]
+    a = {"preset": "soft-labels", "learning_rate": 1e-4, "bf16": False}
+    assert training.stages == {"a": a, "b": {"preset": "pkd"}}
 
 
 @pytest.mark.parametrize(

@@ -216,7 +216,7 @@ def test_mentions_behind_the_cut_are_counted(model, tmp_path, caplog, job):
     assert "| rows with a mention behind the cut | train: 2 |" in card_of(tmp_path / "out")
 
 
-@pytest.mark.parametrize("kind", ["new", "foreign", "none"])
+@pytest.mark.parametrize("kind", [pytest.param("new", marks=pytest.mark.slow), "foreign", "none"])
 def test_students_and_stages_follow_the_same_rules(model, tmp_path, capsys, kind):
     values = data_of("finetune", tmp_path, kind)
     train = {"task": "classification", "train_file": values["train_file"], "test_file": values["train_file"]}
@@ -254,7 +254,7 @@ def scored(path, numbers, kind):
     return path
 
 
-@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])
+@pytest.mark.parametrize("kind", ["jsonl", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("csv", "tsv"))])
 def test_numbers_are_scores_in_every_format(model, tmp_path, capsys, kind):
     """Never classes by themselves; a mean squared loss, correlations, and a head of one output."""
     numbers = [0.5, 1.5, 2.5, 4.0, -2.0, 3.25] * 3

@@ -21,9 +21,9 @@ from transformers import (
 )
 
 from hf_ptm_ext.cli import main
-from hf_ptm_ext.cli.finetune_arguments import parse
-from hf_ptm_ext.cli.finetune_tasks import TASKS, ClassificationTask, TaggingTask
-from hf_ptm_ext.cli.seeded_runs import update_loss
+from hf_ptm_ext.cli.finetune import parse
+from hf_ptm_ext.cli.tasks import TASKS, ClassificationTask, TaggingTask
+from hf_ptm_ext.cli.tasks.base import update_loss
 from hf_ptm_ext.data import LabelledText, TaggedWords, spans_of, tags_of, train_wordpiece
 from hf_ptm_ext.hub import validate_model_card
 from hf_ptm_ext.metrics import entity_scores
@@ -155,7 +155,10 @@ class Interrupted(Exception):
     """Stands for the end of a machine."""
 
 
-@pytest.mark.parametrize("place", ["in training", "in the evaluation", "between runs"])
+@pytest.mark.parametrize(
+    "place",
+    ["in training", *(pytest.param(place, marks=pytest.mark.slow) for place in ("in the evaluation", "between runs"))],
+)
 def test_an_interrupted_job_goes_on_to_the_same_results(data, tmp_path, monkeypatch, place):
     """Two seeds; the second one is interrupted after an epoch, behind its last one, or the job before it."""
     file = data / "texts.tsv"
@@ -416,6 +419,7 @@ def cities(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "ending", "score"), [("classification", "tsv", "accuracy"), ("tagging", "jsonl", "f1")]
 )

@@ -18,8 +18,8 @@ from transformers import (
 
 from hf_ptm_ext import ExtractiveQuestionAnsweringPipeline
 from hf_ptm_ext.cli import main
-from hf_ptm_ext.cli.finetune_arguments import parse
-from hf_ptm_ext.cli.finetune_questions import QuestionAnsweringTask, SpanLabels
+from hf_ptm_ext.cli.finetune import parse
+from hf_ptm_ext.cli.tasks.question_answering import QuestionAnsweringTask, SpanLabels
 from hf_ptm_ext.data import QuestionExample, read_question_examples, train_wordpiece
 from hf_ptm_ext.hub import validate_model_card
 from hf_ptm_ext.metrics import question_answering_scores

@@ -4,6 +4,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from statistics import mean, stdev
 
 import pytest
 import torch
@@ -11,12 +12,14 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, BertConfig, BertM
 
 from hf_ptm_ext.cli import main
 from hf_ptm_ext.cli.finetune_seq2seq import smooth_once
+from hf_ptm_ext.cli.results import percent
 from hf_ptm_ext.cli.seq2seq_arguments import FineTuningArguments, parse, read_preset
 from hf_ptm_ext.cli.seq2seq_data import shortened
-from hf_ptm_ext.cli.seq2seq_decoding import RepeatedNgramProcessor
+from hf_ptm_ext.cli.seq2seq_generation import RepeatedNgramProcessor
+from hf_ptm_ext.files import resource_folder
 from hf_ptm_ext.hub import validate_model_card
 from hf_ptm_ext.metrics import Rouge
-from hf_ptm_ext.resources import resource_folder
+from hf_ptm_ext.trainers import PtmSeq2SeqTrainer
 from tests.cli.jobs import TINY, read_metrics, recipes_of, run_process
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -37,6 +40,7 @@ RUN = {
     "max_steps": 4,
     "save_strategy": "steps",
     "save_steps": 2,
+    "save_total_limit": 2,
     "per_device_train_batch_size": 4,
     "logging_steps": 1,
     "disable_tqdm": True,
@@ -76,7 +80,7 @@ def test_the_folder_holds_model_code_tokenizer_texts_card_and_metrics(finished):
     assert {"config.json", "model.safetensors", "tokenizer.json", "README.md", "modeling_unilm.py"} <= names
     assert {"predictions_validation.jsonl", "predictions_test.jsonl", "all_results.json", "checkpoint-4"} <= names
     assert {"custom_generate", "generation_config.json"} <= names
-    assert not [name for name in names if name.startswith("_")], "nothing temporary is left"
+    assert [name for name in names if name.startswith("_")] == ["_runs"], "nothing temporary is left"
     validate_model_card(finished / "README.md")
     assert json.loads((finished / "config.json").read_text("utf-8"))["use_cache"] is True
     generation = json.loads((finished / "generation_config.json").read_text("utf-8"))
@@ -259,6 +263,70 @@ def test_another_run_is_not_written_over(finished, capsys):
     assert "not empty" in capsys.readouterr().err
 
 
+# ---- by seeds ----
+
+
+class Interrupted(Exception):
+    pass
+
+
+def test_runs_by_seeds_are_the_single_runs_added_and_resumed_exactly(tmp_path, monkeypatch, capsys):
+    """A second seed is added to the first and interrupted behind its first checkpoint; masks and dropout are on."""
+    options = {"test_file": PAIRS, "max_test_rows": 3, "max_new_tokens": 8}
+    singles = {seed: finetune(tmp_path / str(seed), seed=seed, **options) for seed in (1, 2)}
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    finetune(whole, seeds=[1, 2], **options)
+    results = json.loads((whole / "results.json").read_text("utf-8"))
+    for run in results["runs"]:
+        assert run["scores"].items() <= singles[run["seed"]].items(), "bit for bit"
+        assert {"eval_loss", "eval_rouge1", "baseline_test_rouge1"} <= run["scores"].keys()
+    losses = [singles[seed]["eval_loss"] for seed in (1, 2)]
+    assert results["summary"]["model"]["eval_loss"] == {"mean": mean(losses), "std": stdev(losses)}
+
+    finetune(parts, seeds=1, **options)
+    steps, original = [], PtmSeq2SeqTrainer.training_step
+
+    def training_step(self, *args, **kwargs):
+        steps.append(self.args.seed)
+        if len(steps) == 4:
+            raise Interrupted
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(PtmSeq2SeqTrainer, "training_step", training_step)
+    for _ in range(2):
+        try:
+            finetune(parts, seeds=[1, 2], resume_from_checkpoint="auto", **options)
+        except Interrupted:
+            assert [path.name for path in (parts / "_runs").glob("seed2*/checkpoint-*")] == ["checkpoint-2"]
+    assert steps == [2] * 6, "the finished seed is not run again, and the other one goes on from its checkpoint"
+    for folder in (whole, parts):
+        assert json.loads((folder / "results.json").read_text("utf-8")) == results
+        assert (folder / "model.safetensors").read_bytes() == (tmp_path / "1" / "model.safetensors").read_bytes()
+        assert predictions(folder, "test") == predictions(tmp_path / "1", "test")
+        assert read_metrics(folder)["eval_loss"] == losses[0], "the first seed's, whose model it is"
+        assert (folder / "loss_curve.png").read_bytes() == (tmp_path / "1" / "loss_curve.png").read_bytes()
+        card = (folder / "README.md").read_text("utf-8")
+        assert "mean and standard deviation of 2 seeds" in card
+        assert f"| eval_rouge1 | {percent(results['summary']['model']['eval_rouge1'], 1, 4)} |" in card
+        validate_model_card(folder)
+        assert not list(folder.rglob("checkpoint-*"))
+    again = flags(output_dir=whole, seeds=[2, 1], resume_from_checkpoint="auto", **options)
+    assert main(["finetune-seq2seq", *again]) == 2, "the model that the folder holds is the first seed's"
+    assert "first_seed = 2 (was 1)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seeds": [1, 1]}, "`seeds` must be different numbers, at least one, got [1, 1]"),
+        ({"seeds": [1], "resume_from_checkpoint": "out/checkpoint-2"}, "must be auto, got out/checkpoint-2"),
+    ],
+)
+def test_seeds_that_cannot_be_are_refused(tmp_path, capsys, changes, message):
+    assert main(["finetune-seq2seq", *flags(output_dir=tmp_path / "out", **changes)]) == 2
+    assert message in capsys.readouterr().err
+
+
 # ---- label smoothing ----
 
 
@@ -437,6 +505,22 @@ def test_sources_without_targets_are_predicted_and_not_scored(finished, tmp_path
     lines = (tmp_path / "out" / "predictions_test.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line).keys() for line in lines] == [{"id", "source", "prediction"}] * 3
     validate_model_card(tmp_path / "out")
+
+
+@pytest.mark.parametrize("drop", ["train", "evaluation"])
+def test_sources_of_the_training_data_are_left_out_of_one_side(tmp_path, drop):
+    rows = [json.loads(line) for line in PAIRS.read_text(encoding="utf-8").splitlines()][:8]
+    for name, part in (("train", rows[:6]), ("validation", rows[4:])):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, part)), encoding="utf-8")
+    files = {f"{name}_file": tmp_path / f"{name}.jsonl" for name in ("train", "validation")}
+    metrics = finetune(tmp_path / "out", **files, max_steps=1, save_strategy="no", drop_overlap=drop)
+    assert metrics["eval_rows_in_training_data"] == 2
+    side = "train" if drop == "train" else "validation"
+    assert metrics["in_training_data"]["validation"] == {"rows": 2, "of": 4, "left_out_of": side, "left_out": 2}
+    ids = [row["id"] for row in predictions(tmp_path / "out")]
+    assert len(ids) == (4 if drop == "train" else 2)
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert f"| validation rows that are in the training data | 2 of 4, left out of {side} |" in card
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from transformers import (
 from transformers.models.mbart50.tokenization_mbart50 import FAIRSEQ_LANGUAGE_CODES as MBART50_LANGUAGES
 
 from hf_ptm_ext import MassNmtConfig, MassNmtForConditionalGeneration
-from hf_ptm_ext.cli.seq2seq_languages import language_inputs
+from hf_ptm_ext.cli.seq2seq_models import language_inputs
 from hf_ptm_ext.data import train_wordpiece
 from tests.cli.jobs import read_metrics
 from tests.cli.test_finetune_seq2seq import flags, main, predictions

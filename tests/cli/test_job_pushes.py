@@ -70,6 +70,12 @@ def test_no_job_writes_prints_or_pushes_a_secret(pushed, job):
     names = {"multitask": "multitask-one", "stages": "stage"}
     repository = hub.state.repositories["model", f"tester/{names.get(job, job)}"]
     files = repository.commits[-1].files
+    weights = repository.commits[-2]
+    card = files["README.md"].decode()
+    assert f'revision="{weights.sha}"' in card, "the snippets load the commit that has the weights"
+    assert f'"tester/{names.get(job, job)}"' in card
+    assert 'revision="COMMIT"' not in card
+    assert "recipe.yaml" not in files, "it has paths of this machine"
     assert {"adapter_config.json" if job == "adapt" else "config.json", "README.md"} <= files.keys()
     for commit in repository.commits:
         assert not [path for path in commit.files if path.endswith("training_args.bin") or path.startswith("_")]

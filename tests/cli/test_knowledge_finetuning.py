@@ -17,11 +17,11 @@ from transformers import (
 
 from hf_ptm_ext import EntityTable, ErnieThuConfig, ErnieThuForPreTraining, ErnieThuProcessor
 from hf_ptm_ext.cli import main
-from hf_ptm_ext.cli.knowledge_arguments import parse
-from hf_ptm_ext.cli.knowledge_tasks import RelationTask, TypingTask
+from hf_ptm_ext.cli.finetune_relations import parse
+from hf_ptm_ext.cli.tasks import RelationTask, TypingTask
 from hf_ptm_ext.data import read_relation_examples, read_typing_examples, train_wordpiece
+from hf_ptm_ext.files import resource
 from hf_ptm_ext.hub.model_card import validate_model_card
-from hf_ptm_ext.resources import resource
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "wikidata"
 FAST = ["--max_seq_length", "64", "--use_cpu", "true", "--disable_tqdm", "true", "--report_to", "none"]
@@ -73,7 +73,7 @@ def test_relations_are_learnt_and_the_folder_is_complete(bert, tmp_path, capsys)
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").eval()
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
     examples = read_relation_examples(FIXTURES / "relations.jsonl")
-    texts = [RelationTask.marked_text(one) for one in examples]
+    texts = [RelationTask(()).text_of(one) for one in examples]
     batch = tokenizer(texts, padding=True, truncation=True, max_length=64, return_tensors="pt")
     with torch.no_grad():
         predicted = model(**batch).logits.argmax(-1).tolist()
@@ -221,7 +221,7 @@ def test_marks_in_the_text_and_marks_between_tokens_are_the_same_rows(bert):
     types = read_typing_examples(FIXTURES / "typing.jsonl")
     for task, examples in ((RelationTask(("a", "b")), relations), (TypingTask(("a", "b")), types)):
         marked = processor([one.text for one in examples], task=task.name, **task.markers(examples))
-        plain = tokenizer([task.marked_text(one) for one in examples])
+        plain = tokenizer([task.text_of(one) for one in examples])
         assert marked["input_ids"] == plain["input_ids"]
 
 

@@ -20,6 +20,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
+from hf_ptm_ext import KAdapterConfig, KAdapterForRelationClassification, KAdapterForSequenceClassification
 from hf_ptm_ext.cli import main
 from hf_ptm_ext.cli.loading import head_names, in_order, load_model
 from hf_ptm_ext.data import train_wordpiece
@@ -115,6 +116,23 @@ def test_a_head_for_other_classes_is_made_anew_and_said_aloud(polar, tmp_path, c
     assert torch.allclose(before[name], after[name], atol=1e-6)
     head = "classifier.weight"
     assert before[head].shape != after[head].shape or not torch.allclose(before[head], after[head], atol=1e-3)
+
+
+def test_a_checkpoint_for_another_kind_of_task_gets_the_head_of_this_one(polar, tmp_path, caplog):
+    encoder = BertConfig(vocab_size=200, max_position_embeddings=32, **SHAPE).to_dict()
+    sizes = {"adapter_hidden_size": 16, "adapter_num_attention_heads": 2, "adapter_intermediate_size": 16}
+    config = KAdapterConfig(encoder_config=encoder, relation_markers=[50, 51], num_labels=5, **sizes)
+    relations = KAdapterForRelationClassification(config)
+    relations.save_pretrained(tmp_path / "relations")
+    AutoTokenizer.from_pretrained(polar / "bert").save_pretrained(tmp_path / "relations")
+    with pytest.raises(RuntimeError, match=r"head for another task .*`ignore_mismatched_sizes=True`"):
+        KAdapterForSequenceClassification.from_pretrained(tmp_path / "relations", num_labels=2)
+    finetune(tmp_path / "out", tmp_path / "relations", polar / "rows.tsv", **STILL)
+    assert "has a head of 5 outputs" in caplog.text
+    saved = json.loads((tmp_path / "out" / "config.json").read_text(encoding="utf-8"))
+    assert saved["architectures"] == ["KAdapterForSequenceClassification"]
+    name = "k_adapter.adapters.fac.part.0.down_project.weight"
+    assert torch.equal(load_file(tmp_path / "out" / "model.safetensors")[name], relations.state_dict()[name])
 
 
 def test_a_student_and_its_teacher_may_order_their_classes_differently(polar, tmp_path):

@@ -19,7 +19,7 @@ from hf_ptm_ext.cli import main
 from hf_ptm_ext.cli.multitask_arguments import parse
 from hf_ptm_ext.data import train_wordpiece
 from hf_ptm_ext.hub import validate_model_card
-from hf_ptm_ext.trainers import MultiTaskTrainer, StochasticAnswerClassifier
+from hf_ptm_ext.trainers import MultiTaskTrainer
 from tests.cli.jobs import recipes_of
 
 GOOD, BAD = ("bright", "warm", "kind", "glad"), ("dark", "cold", "cruel", "sad")
@@ -196,9 +196,10 @@ def test_questions_an_answer_network_and_smoothness(data: Path, tmp_path: Path) 
     for name in tasks:
         validate_model_card(output / name)
     AutoModelForQuestionAnswering.from_pretrained(output / "answers")
-    model = StochasticAnswerClassifier.from_pretrained(output / "pairs")
+    model = AutoModelForSequenceClassification.from_pretrained(output / "pairs")
     card = (output / "pairs" / "README.md").read_text("utf-8")
-    assert "StochasticAnswerClassifier" in card
+    assert "trust_remote_code=True" in card
+    assert model.config.id2label == dict(enumerate(results["pairs"]["labels"]))
     assert "| loss_weight | 1 |" in card
     assert "| SMART |" not in card
     tokenizer = AutoTokenizer.from_pretrained(output / "pairs")
@@ -236,7 +237,7 @@ def test_the_best_checkpoint_by_all_tasks_is_kept(data: Path, tmp_path: Path) ->
         ({"task": "parsing"}, {}, "Task topic: `task` must be one of"),
         ({"task": None}, {}, "Task topic must say its `task`"),
         ({"head": "san"}, {}, "is for classification with a `pair_column`"),
-        ({"head": "large"}, {}, "`head` must be plain or san"),
+        ({"head": "large"}, {}, "`head` must be one of plain, san"),
         ({"dropout": 1.5}, {}, "`dropout` must be at least 0 and below 1"),
         ({"loss_weight": 0}, {}, "`loss_weight` must be positive"),
         ({"test_file": None}, {}, "Task topic: `validation_file` or `test_file`"),

@@ -117,7 +117,7 @@ def begun(polar, folder, job):  # noqa: F811
         if path.is_file():
             (model / path.name).write_bytes(path.read_bytes())
     command = [word for word in words(job, model, polar, folder / "out") if word not in ("--save_strategy", "no")]
-    command += ["--save_strategy", "steps", "--save_steps", "1"]
+    command += ["--save_strategy", "steps", "--save_steps", "1", "--save_total_limit", "1"]
     assert main(command) == 0
     return [*command, "--resume_from_checkpoint", "auto"]
 
@@ -191,6 +191,14 @@ def test_a_run_that_was_killed_before_it_had_saved_anything_is_in_nobodys_way(po
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert main([*command, "--learning_rate", "1e-3", *more]) == 0
+
+
+def test_the_record_of_a_run_is_work_once_it_is_whole(tmp_path):
+    (tmp_path / runs.RUNS).mkdir()
+    (tmp_path / runs.RUNS / "seed0_1.json.partial").touch()
+    assert not runs.has_work(tmp_path)
+    (tmp_path / runs.RUNS / "seed0_1.json").touch()
+    assert runs.has_work(tmp_path)
 
 
 def test_a_failed_start_removes_nothing_of_others(polar, tmp_path):  # noqa: F811

@@ -23,10 +23,15 @@ from transformers import (
 )
 
 from hf_ptm_ext.cli import main
-from hf_ptm_ext.cli.pretrain_arguments import DataArguments, ObjectiveArguments, parse
-from hf_ptm_ext.cli.pretrain_data import build_rows, split_documents, trained_tokenizer
-from hf_ptm_ext.cli.pretrain_objectives import build_collator
+from hf_ptm_ext.cli.arguments import ModelArguments
+from hf_ptm_ext.cli.pretrain import parse
+from hf_ptm_ext.cli.pretrain_arguments import DataArguments, ObjectiveArguments
+from hf_ptm_ext.cli.pretrain_data import build_rows, describe_data, read_documents, trained_tokenizer
+from hf_ptm_ext.cli.pretraining import OBJECTIVES
 from hf_ptm_ext.cli.runs import written_aside
+from hf_ptm_ext.cli.signature import refuse_changes
+from hf_ptm_ext.cli.stages import scores_of
+from hf_ptm_ext.cli.stages_arguments import Stage
 from hf_ptm_ext.data import is_held_out
 from hf_ptm_ext.hub import validate_model_card
 from hf_ptm_ext.trainers import PreTrainingTrainer, checkpoints
@@ -45,7 +50,7 @@ def test_the_folder_holds_model_code_tokenizer_card_curve_and_metrics(finished):
     names = {path.name for path in finished.iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json", "README.md", "loss_curve.png"} <= names
     assert {"modeling_spanbert.py", "configuration_spanbert.py", "all_results.json", "checkpoint-2"} <= names
-    assert not [name for name in names if name.startswith("_")], "nothing temporary is left"
+    assert [name for name in names if name.startswith("_")] == ["_runs"], "nothing temporary is left"
     validate_model_card(finished / "README.md")
 
 
@@ -61,6 +66,20 @@ def test_metrics_tell_before_after_and_baselines_of_every_term(finished):
     assert "pip install hf-ptm-ext" in card
     assert "| updates | 3 |" in card
     assert "before training (random weights)" in card
+
+
+def test_runs_by_seeds_have_the_numbers_of_the_single_run_and_their_spread(finished, tmp_path):
+    folder = tmp_path / "pretrain"
+    assert main(["pretrain", *flags(output_dir=folder, seeds=[42, 7])]) == 0
+    first, other = json.loads((folder / "results.json").read_text("utf-8"))["runs"]
+    assert first["scores"].items() <= read_metrics(finished).items()
+    assert first["scores"]["eval_loss"] != other["scores"]["eval_loss"]
+    assert (folder / "model.safetensors").read_bytes() == (finished / "model.safetensors").read_bytes()
+    assert (folder / "loss_curve.png").read_bytes() == (finished / "loss_curve.png").read_bytes()
+    told = scores_of(Stage("pretrain", "pretrain", None, {}), tmp_path)["after"]["loss"]
+    assert told["mean"] == pytest.approx((first["scores"]["eval_loss"] + other["scores"]["eval_loss"]) / 2)
+    assert told["std"] > 0
+    validate_model_card(folder)
 
 
 def test_checkpoints_carry_their_code(finished):
@@ -158,18 +177,48 @@ def test_corpora_come_by_their_weights(tmp_path, streaming):
     files = [tmp_path / "ships.txt", tmp_path / "harbours.txt"]
     for file, count in zip(files, (30, 200), strict=True):
         file.write_text("\n\n".join(f"sentence {n} speaks of {file.stem}." for n in range(count)), encoding="utf-8")
-    _, data, objective, _ = parse(
+    model, data, options, _ = parse(
         flags(train_file=files, corpus_weights=[0.8, 0.2], streaming=streaming, vocab_size=200, max_train_rows=5000)
     )
-    documents = split_documents(data)
-    assert 0 < len(documents[1]) < 50, "each corpus holds out its own share"
-    tokenizer = trained_tokenizer(data, documents[0])
-    rows = build_rows(data, objective, documents, tokenizer, 0, 0, 1)
+    documents = read_documents(data)
+    assert 0 < len(documents.evaluation) < 50, "each corpus holds out its own share"
+    tokenizer = trained_tokenizer(data, documents)
+    objective = OBJECTIVES["span"](model, data, options)
+    objective.prepare(tokenizer)
+    rows = build_rows(objective, documents, 0)
     drawn = [tokenizer.decode(row["input_ids"]) for row in islice(iter(rows.train), 600)]
     assert abs(sum("ships" in text for text in drawn) - 480) < 4 * (600 * 0.8 * 0.2) ** 0.5
     if not streaming:
-        assert len({tuple(row) for row in rows.train["input_ids"]}) == 230 - len(documents[1]), "each row is there"
-    assert "ships.txt (80 %), harbours.txt (20 %)" in rows.description["name"]
+        assert len({tuple(row) for row in rows.train["input_ids"]}) == 230 - len(documents.evaluation), (
+            "each row is there"
+        )
+    assert "ships.txt (80 %), harbours.txt (20 %)" in describe_data(data, rows)["name"]
+
+
+@pytest.mark.parametrize("drop", [None, "train", "evaluation"])
+def test_documents_of_the_training_data_are_counted_and_left_out(tmp_path, caplog, drop):
+    files = [tmp_path / name for name in ("ships.txt", "harbours.txt", "validation.txt")]
+    texts = [f"we propose a model for learning {number}" for number in range(12)]
+    for file, part in zip(files, (texts[:5], texts[5:8], [texts[1].upper(), texts[7], *texts[8:]]), strict=True):
+        file.write_text("\n\n".join(part), encoding="utf-8")
+    given = {"train_file": files[:2], "validation_file": files[2], "corpus_weights": [0.5, 0.5], "drop_overlap": drop}
+    folder = tmp_path / "out"
+    assert main(["pretrain", *flags(output_dir=folder, objective="mlm", vocab_size=120, max_steps=1, **given)]) == 0
+    assert "2 of 6 validation rows are in the training data too" in caplog.text
+    left_out = {"train": ("train", (4, 2, 6)), "evaluation": ("validation", (5, 3, 4)), None: (None, (5, 3, 6))}[drop]
+    note = read_metrics(folder)["in_training_data"]["validation"]
+    assert (note["rows"], note["of"], note.get("left_out_of")) == (2, 6, left_out[0])
+    out = f", left out of {left_out[0]}" if drop else ""
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert f"| validation rows that are in the training data | 2 of 6{out} |" in card
+    documents = read_documents(parse(flags(**given))[1])
+    assert (*map(len, documents.parts), len(documents.evaluation)) == left_out[1]
+
+
+def test_a_run_that_began_before_there_was_an_option_goes_on(tmp_path):
+    refuse_changes(tmp_path, {"seed": 1}, {"seed": 1, "on_bad_rows": "error"}, accept=False)
+    with pytest.raises(ValueError, match="seed = 2 \\(was 1\\)"):
+        refuse_changes(tmp_path, {"seed": 1}, {"seed": 2, "on_bad_rows": "error"}, accept=False)
 
 
 # ---- arguments ----
@@ -196,7 +245,11 @@ def test_recipes_that_come_with_the_package_parse():
         (["--objective", "spans"], "`objective`"),
         (["--corpus", "en", "--train_file", "a.txt"], "one source"),
         (["--streaming", "true", "--max_steps", "-1"], "max_steps"),
-        (["--objective", "mlm", "--next_sentence_prediction", "true"], "next_sentence_prediction"),
+        (["--streaming", "true", "--drop_overlap", "train"], "`drop_overlap` = train"),
+        (["--on_bad_rows", "skip"], "`on_bad_rows` = skip"),
+        (["--objective", "mlm", "--entity_table", "x"], "`entity_table` goes with objective ernie_thu"),
+        (["--objective", "mlm", "--next_sentence_prediction", "true"], "ib_bert, kbert, nezha, zen; got spanbert"),
+        (["--objective", "mass", "--next_sentence_prediction", "true"], "with objectives span, mlm and wwm, got mass"),
         (["--overrides", "seed"], "name=value"),
         (["--train_file", "a.txt", "b.txt", "--corpus_weights", "1"], "`corpus_weights`"),
         (["--train_file", "a.txt", "b.txt", "--corpus_weights", "1", "0"], "`corpus_weights`"),
@@ -370,8 +423,8 @@ def test_config_overrides_of_any_type(tmp_path):
 
 
 def test_the_label_budget_of_compiled_rows_holds_every_row(tmp_path):
-    data, objective = DataArguments(max_seq_length=256, pack_rows=True), ObjectiveArguments()
-    objective.next_sentence_prediction = True
+    data, options = DataArguments(max_seq_length=256, pack_rows=True), ObjectiveArguments()
+    options.next_sentence_prediction = True
     pair = [2, *range(10, 17), 3, *range(20, 27), 3]
     row = {
         "input_ids": (pair * 15 + [0] * 16)[:256],
@@ -380,8 +433,10 @@ def test_the_label_budget_of_compiled_rows_holds_every_row(tmp_path):
     tokenizer = BertTokenizer(
         vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4} | {f"w{n}": n for n in range(5, 30)}
     )
-    model = SimpleNamespace(config=SimpleNamespace(max_pair_targets=15))
-    collator = build_collator(data, objective, tokenizer, model, 0, [1] * 30, fixed_shapes=True)
+    objective = OBJECTIVES["span"](ModelArguments(), data, options)
+    objective.prepare(tokenizer)
+    objective.model = SimpleNamespace(config=SimpleNamespace(max_pair_targets=15))
+    collator = objective.collator(0, [1] * 30, fixed_shapes=True)
     assert (collator([row])["labels"] != -100).sum() == 60
 
 

@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_ptm_ext.cli import main
-from hf_ptm_ext.cli.pretrain_arguments import parse
+from hf_ptm_ext.cli.pretrain import parse
 from hf_ptm_ext.hub import validate_model_card
 from tests.cli.jobs import flags, read_metrics
 

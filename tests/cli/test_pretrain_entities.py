@@ -9,7 +9,7 @@ from transformers import AutoModelForPreTraining, AutoProcessor
 
 from hf_ptm_ext import EntityTable
 from hf_ptm_ext.cli import main
-from hf_ptm_ext.cli.pretrain_arguments import parse
+from hf_ptm_ext.cli.pretrain import parse
 from hf_ptm_ext.data import embedded_corpus
 from tests.cli.jobs import flags, read_metrics
 

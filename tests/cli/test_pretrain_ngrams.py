@@ -1,12 +1,12 @@
 """`hf-ptm-ext pretrain` on ZEN: the n-grams of the masked text reach the model, and their encoder learns."""
 
 import pytest
-from transformers import AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, AutoTokenizer
 
 from hf_ptm_ext import ZenTokenizer
 from hf_ptm_ext.cli import main
 from hf_ptm_ext.data import embedded_corpus, train_wordpiece
-from tests.cli.jobs import TINY, flags
+from tests.cli.jobs import TINY, flags, read_metrics
 
 
 @pytest.fixture(scope="module")
@@ -16,6 +16,17 @@ def tokenizer(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tokenizer")
     ZenTokenizer(vocab, ngrams=["of the", "in the", "to the", "a b c"]).save_pretrained(folder)
     return folder
+
+
+@pytest.mark.parametrize("family", ["nezha", "zen"])
+def test_next_sentences_are_trained_beside_masked_tokens(tokenizer, family, tmp_path, capsys):
+    named = {"tokenizer_name": tokenizer, "vocab_size": None} if family == "zen" else {}
+    asked = {"objective": "mlm", "family": family, "next_sentence_prediction": True, "max_steps": 2, **named}
+    assert main(["pretrain", *flags(output_dir=tmp_path, **asked)]) == 0
+    assert "next sentence" in capsys.readouterr().out
+    model = AutoModelForPreTraining.from_pretrained(tmp_path)
+    assert type(model).__name__ == f"{family.capitalize()}ForPreTraining"
+    assert read_metrics(tmp_path)["eval_nsp_targets"] > 0
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -73,12 +73,13 @@ def test_every_push_of_a_job_contains_the_code(tmp_path):
 
 
 EVALUATE = """
-import resource, sys
+import sys
 import torch
 from hf_ptm_ext import DataCollatorForMaskedLanguageModeling, DataCollatorForSpanMasking
 from hf_ptm_ext import SpanBertConfig, SpanBertForPreTraining
 from hf_ptm_ext.cli.pretrain_arguments import PretrainingArguments
 from hf_ptm_ext.trainers import PreTrainingTrainer
+from tests.memory import peak_megabytes
 from transformers import BertConfig, BertForMaskedLM, BertTokenizer
 
 torch.set_num_threads(1)
@@ -102,10 +103,10 @@ trainer = PreTrainingTrainer(
     data_collator=collator,
 )
 trainer.evaluate(torch.utils.data.Subset(rows, range(1)))  # what loading alone costs
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak_megabytes()
 metrics = trainer.evaluate()
-after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print("GROWTH", (after - before) // 1024, metrics["eval_mlm_targets"])
+after = peak_megabytes()
+print("GROWTH", int(after - before), metrics["eval_mlm_targets"])
 """
 
 

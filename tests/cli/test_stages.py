@@ -212,7 +212,7 @@ def test_a_model_to_start_from_is_asked_for(data: Path, tmp_path: Path, capsys: 
     assert main(["stages", "--stages", json.dumps(stages), *words]) == 2
     assert "Stage intermediate: `model_name_or_path` must be named" in capsys.readouterr().err
     assert main(["stages", *words]) == 2
-    assert "`stages` must have at least one member" in capsys.readouterr().err
+    assert "`stages` must name at least one stage" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("recipe", sorted(recipes_of("stages")))

@@ -9,7 +9,8 @@ import types
 import pytest
 
 from hf_ptm_ext import cli
-from hf_ptm_ext.systems import SYSTEMS, markdown_table
+from hf_ptm_ext.systems import SYSTEMS, markdown_page
+from tests.test_docs import DOCS, parse_command
 
 
 def class_names():
@@ -42,10 +43,24 @@ def test_text_and_markdown_list_every_system(capsys):
     text = capsys.readouterr().out
     assert cli.main(["systems", "--markdown"]) == 0
     markdown = capsys.readouterr().out
-    assert markdown.strip() == markdown_table()
+    assert markdown == markdown_page()
     for system in SYSTEMS:
         assert system.name in text
         assert f"[{system.paper}]({system.link})" in markdown
+
+
+def test_a_system_is_told_by_its_name_or_its_family(capsys):
+    assert cli.main(["systems", "tinybert"]) == 0
+    assert "hf-ptm-ext distill distill_tinybert.yaml" in capsys.readouterr().out
+    assert cli.main(["systems", "kbrt"]) == 2
+    assert "Did you mean 'kbert'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
+def test_every_system_has_a_page_and_a_command_that_parses(system):
+    assert (DOCS / f"{system.page}.md").is_file()
+    if system.command and "my.yaml" not in system.command:
+        parse_command(system.command.split()[1:])
 
 
 class TestFrame:
@@ -73,10 +88,8 @@ class TestFrame:
         assert "convert" in capsys.readouterr().out
 
     def test_unknown_command(self, capsys):
-        with pytest.raises(SystemExit) as exit:
-            cli.main(["trian"])
-        assert exit.value.code == 2
-        assert "trian" in capsys.readouterr().err
+        assert cli.main(["pretrian"]) == 2
+        assert "no command 'pretrian'. Did you mean 'pretrain'?" in capsys.readouterr().err
 
     def test_a_mistake_is_a_line_without_traceback(self, capsys):
         assert cli.main(["convert", "spanbert", "nowhere", "target"]) == 2

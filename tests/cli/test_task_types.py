@@ -1,4 +1,4 @@
-"""The eight task types of the README: every recipe that it names runs, on rows of the shape that it is for."""
+"""The eight task types of the documentation: every recipe that it names runs, on rows of the shape that it is for."""
 
 import json
 import re
@@ -10,8 +10,8 @@ import pytest
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
 from hf_ptm_ext.cli import main
-from hf_ptm_ext.cli.finetune_arguments import parse
-from hf_ptm_ext.cli.finetune_tasks import TaggingTask
+from hf_ptm_ext.cli.finetune import parse
+from hf_ptm_ext.cli.tasks import TaggingTask
 from hf_ptm_ext.data import (
     TaggedWords,
     extraction_rows,
@@ -23,8 +23,8 @@ from hf_ptm_ext.data import (
 from tests.cli.jobs import ROOT, recipes_of
 from tests.pipelines.models import FIXTURES, SHAPE
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-TABLE = README.partition("<!-- tasks -->")[2].partition("<!-- /tasks -->")[0]
+PAGE = (ROOT / "docs/how-to/classification_and_tagging.md").read_text(encoding="utf-8")
+TABLE = PAGE.partition("<!-- tasks -->")[2].partition("<!-- /tasks -->")[0]
 TYPES = [
     (*(cell.strip() for cell in line.split("|")[1:3]), re.search(r"`(\w+\.yaml)`", line)[1])
     for line in TABLE.strip().splitlines()[2:]

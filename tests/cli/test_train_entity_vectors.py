@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hf_ptm_ext import EntityTable
 from hf_ptm_ext.cli import main
-from hf_ptm_ext.models.ernie_thu.entity_table_ernie_thu import EntityTable
 
 GRAPH = Path(__file__).parents[1] / "fixtures" / "wordnet" / "triples.tsv"
 
@@ -26,6 +26,7 @@ def test_vectors_predict_links_and_the_table_knows_its_entities(tmp_path, capsys
     assert "TransE" in printed
     assert "random order" in printed
     results = json.loads((tmp_path / "out" / "link_prediction.json").read_text(encoding="utf-8"))
+    assert (tmp_path / "out" / "loss_curve.png").is_file()
     assert results["queries"] == 2 * 194
     assert results["transe"]["mrr"] > 5 * results["random"]["mrr"]
     assert results["losses"][-1] < results["losses"][0]

@@ -80,7 +80,7 @@ def test_a_familys_own_search_needs_no_trust_and_a_changed_one_does(tmp_path, ca
 
 def test_code_that_computes_something_else_is_found(folder, capsys):
     """Also in heads that the checkpoint lacks, whose weights are the same in both processes; and one head crashes."""
-    path = folder / "modeling_spanbert.py"
+    path = folder / "task_heads_core.py"
     code = path.read_text(encoding="utf-8")
     changed = code.replace("logits = self.classifier(self.dropout(outputs.last_hidden_state))", "logits = 1 / 0", 1)
     changed = changed.replace("outputs.last_hidden_state).unbind(-1)", "2 * outputs.last_hidden_state).unbind(-1)", 1)
@@ -88,12 +88,13 @@ def test_code_that_computes_something_else_is_found(folder, capsys):
     path.write_text(changed, encoding="utf-8")
     assert cli.main(["verify", str(folder), "--trust-remote-code"]) == 1
     said = capsys.readouterr().out
-    assert "modeling_spanbert.py  (differs from the installed package)" in said
+    assert "task_heads_core.py  (differs from the installed package)" in said
     assert "FAILED  AutoModelForTokenClassification: does not load in a fresh process: ZeroDivisionError" in said
     assert "FAILED  AutoModelForQuestionAnswering: outputs differ" in said
     assert "FAILED  AutoModelForMaskedLM" not in said
 
 
+@pytest.mark.slow
 def test_a_classifier_is_no_head_of_multiple_choice(tmp_path, capsys):
     """Its shape is another task's: the head is new there, and that is no fault. A wrong encoder is one."""
     from hf_ptm_ext import KBertConfig, KBertForTokenClassification
@@ -129,7 +130,7 @@ class TestWithoutRunningAnything:
 
         monkeypatch.setattr("subprocess.run", refuse)
 
-    @pytest.mark.parametrize("name", ["modeling_spanbert.py", "encoder_spanbert.py", "configuration_spanbert.py"])
+    @pytest.mark.parametrize("name", ["modeling_spanbert.py", "encoder_core.py", "configuration_spanbert.py"])
     def test_deleted_code_file(self, folder, name):
         (folder / name).unlink()
         found = verify(folder)
@@ -205,7 +206,7 @@ class TestWithoutRunningAnything:
         remark = "differs from" if "spanbert" in name else "not in"
         assert f"{name}  ({remark} the installed package)" in said.out
         assert f"{name} ({remark} the installed package)" in said.err
-        assert "--trust-remote-code" in said.err
+        assert "--trust_remote_code" in said.err
 
     def test_weights_cut_short(self, folder):
         path = folder / "model.safetensors"
@@ -233,7 +234,7 @@ class TestWithoutRunningAnything:
 
     def test_hub_id_needs_trust(self, capsys):
         assert cli.main(["verify", "someone/tiny"]) == 2
-        assert "--trust-remote-code" in capsys.readouterr().err
+        assert "--trust_remote_code" in capsys.readouterr().err
 
     @pytest.mark.parametrize("source", ["./nowhere", "/nowhere/at/all", "a/b/c"])
     def test_folder_that_does_not_exist(self, source, capsys):

@@ -121,6 +121,7 @@ def all_different(masks):
     return all(not torch.equal(a, b) for i, a in enumerate(masks) for b in masks[:i])
 
 
+@pytest.mark.slow
 def test_collators_work_in_spawned_workers(wordpiece):
     assert all_different(worker_masks(DataCollatorForSpanMasking(wordpiece, seed=1), "spawn", 0))
 

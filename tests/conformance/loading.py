@@ -14,6 +14,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, PreTrainedConfig
 
+from hf_ptm_ext.models import configuration_core
+
 from .family import FamilyCase, Head, assert_same, assert_same_outputs
 
 ANOTHER = {int: 3, bool: True, float: 0.25, str: "relu"}
@@ -92,7 +94,7 @@ class ConfigChecks(FamilyCase):
     def test_another_minor_version_warns_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         module = sys.modules[self.config_class.__module__]
         said: list[str] = []
-        monkeypatch.setattr(module.logger, "warning_once", said.append)
+        monkeypatch.setattr(configuration_core.logger, "warning_once", said.append)
         self.config(hf_ptm_ext_version=module.HF_PTM_EXT_VERSION)
         self.config(hf_ptm_ext_version=".".join([*module.HF_PTM_EXT_VERSION.split(".")[:2], "77"]))
         self.config(hf_ptm_ext_version=None)

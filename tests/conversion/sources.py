@@ -14,6 +14,7 @@ GOLDENS = Path(__file__).parents[1] / "goldens"
 # family -> golden, prefix of the original's tensors, entry of its config
 GOLDEN_FAMILIES = {
     "ernie_thu": ("ernie-thu-a", "sd.", "original_config"),
+    "k_adapter": ("k-adapter-a", "lin_adapter/", "config"),
     "kbert": ("kbert-a", "model/", "config"),
     "mass": ("mass-a", "state.", "config"),
     "mass_nmt": ("mass-xlm-a", "state.", "config"),
@@ -90,7 +91,7 @@ def source_of(family: str) -> Source:
 
 def _ib_bert() -> Source:
     from hf_ptm_ext.conversion import ib_bert
-    from hf_ptm_ext.models.ib_bert.modeling_ib_bert import IBBertForPreTraining
+    from hf_ptm_ext.models.modeling_ib_bert import IBBertForPreTraining
 
     options = {"vocab_size": 30, "hidden_size": 24, "intra_bottleneck_size": 32, "num_hidden_layers": 2}
     options |= {"num_attention_heads": 4, "intermediate_size": 24, "embedding_size": 8}

@@ -16,8 +16,8 @@ from hf_ptm_ext.conversion.mass import (
     revert_checkpoint,
     revert_state_dict,
 )
-from hf_ptm_ext.models.mass.configuration_mass import MassConfig
-from hf_ptm_ext.models.mass.modeling_mass import MassForConditionalGeneration, MassModel
+from hf_ptm_ext.models.configuration_mass import MassConfig
+from hf_ptm_ext.models.modeling_mass import MassForConditionalGeneration, MassModel
 
 PIECES = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "light", "house", "##s", "mark"]
 SIZES = {

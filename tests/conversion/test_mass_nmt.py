@@ -17,7 +17,7 @@ from hf_ptm_ext.conversion.mass_nmt import (
     revert_state_dict,
 )
 from hf_ptm_ext.conversion.xlm_vocabulary import SPECIAL, read_codes, read_dictionary
-from hf_ptm_ext.models.mass_nmt.modeling_mass_nmt import MassNmtForConditionalGeneration
+from hf_ptm_ext.models.modeling_mass_nmt import MassNmtForConditionalGeneration
 
 PIECES = ["l@@", "ow", "lo@@", "w", "n@@", "e@@", "low"]
 CODES = ["l o 9", "o w</w> 4", "lo w</w> 3"]

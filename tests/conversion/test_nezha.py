@@ -13,8 +13,8 @@ from hf_ptm_ext.conversion.nezha import (
     revert_checkpoint,
     revert_config,
 )
-from hf_ptm_ext.models.nezha.configuration_nezha import NezhaConfig
-from hf_ptm_ext.models.nezha.modeling_nezha import NezhaForMaskedLM, NezhaForPreTraining, NezhaModel
+from hf_ptm_ext.models.configuration_nezha import NezhaConfig
+from hf_ptm_ext.models.modeling_nezha import NezhaForMaskedLM, NezhaForPreTraining, NezhaModel
 
 OPTIONS = {
     "vocab_size": 60,

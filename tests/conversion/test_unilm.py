@@ -6,7 +6,7 @@ from transformers import AutoTokenizer, BertConfig, BertForPreTraining, BertToke
 
 from hf_ptm_ext.cli import main
 from hf_ptm_ext.conversion.unilm import convert_checkpoint, convert_config, convert_state_dict
-from hf_ptm_ext.models.unilm.modeling_unilm import UniLMForConditionalGeneration, UniLMForPreTraining
+from hf_ptm_ext.models.modeling_unilm import UniLMForConditionalGeneration, UniLMForPreTraining
 
 SIZES = {
     "vocab_size": 60,
@@ -114,7 +114,7 @@ def test_names_of_another_model_are_refused(options):
         ),
         ("bert.rel_pos_bias.weight", (2, 32), "UniLMv2"),
         ("bert.encoder.layer.0.attention.self.second_query.weight", (16, 16), "no UniLM model reads: .*second_query"),
-        ("cls2.predictions.bias", (60,), "no UniLM model reads: cls2"),
+        ("cls2.predictions.bias", (60,), "no UniLM model reads: `cls2"),
         ("bert.embeddings.position_embeddings.weight", (24, 64), r"has the shape \(24, 64\)"),
     ],
 )

@@ -15,8 +15,8 @@ from hf_ptm_ext.conversion.zen import (
     revert_config,
 )
 from hf_ptm_ext.hub import verify
-from hf_ptm_ext.models.zen.configuration_zen import ZenConfig
-from hf_ptm_ext.models.zen.modeling_zen import ZenForMaskedLM, ZenForPreTraining, ZenModel
+from hf_ptm_ext.models.configuration_zen import ZenConfig
+from hf_ptm_ext.models.modeling_zen import ZenForMaskedLM, ZenForPreTraining, ZenModel
 
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"提高速公路的人口数量增长"]
 LEXICON = "提高,3\n高速公路,2\n公路,1\n"

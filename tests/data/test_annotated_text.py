@@ -6,7 +6,7 @@ import json
 import pytest
 
 from hf_ptm_ext.data.annotated_text import mark_mentions, read_relation_examples, read_typing_examples
-from hf_ptm_ext.data.wordnet import NounLinker
+from hf_ptm_ext.data.name_graphs import NounLinker
 
 TEXT = "Rome is in Italy ."
 

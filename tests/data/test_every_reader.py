@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hf_ptm_ext.conversion.entity_tables import EntityVocabulary, read_titles, read_word2vec
 from hf_ptm_ext.data import (
     NounLinker,
     read_documents,
@@ -25,10 +26,8 @@ from hf_ptm_ext.data import (
 )
 from hf_ptm_ext.data.augmentation import load_word_vectors
 from hf_ptm_ext.data.name_graphs import wikidata_names
-from hf_ptm_ext.models.ernie_thu.entity_sources_ernie_thu import read_titles, read_word2vec
-from hf_ptm_ext.models.ernie_thu.entity_vocab_ernie_thu import EntityVocabulary
-from hf_ptm_ext.models.kbert.knowledge_graph_kbert import KnowledgeGraph
-from hf_ptm_ext.models.zen.lexicon_zen import read_lexicon
+from hf_ptm_ext.models.knowledge_graph_kbert import KnowledgeGraph
+from hf_ptm_ext.models.lexicon_zen import read_lexicon
 
 RELATION = {
     "tokens": ["Rome", "is", "in", "Italy"],

@@ -104,7 +104,11 @@ BAD_FILES = {
     "no gzip": ("a.txt.gz", b"Fine.\n", r"a\.txt\.gz: the gzip file is broken"),
     "no json": ("a.jsonl", b'{"text": "a"}\n{"text": \n', r"a\.jsonl, line 2: not a JSON object"),
     "json list": ("a.jsonl", b"[1]\n", r"a\.jsonl, line 1: must be a JSON object, got list"),
-    "no field": ("a.jsonl", b'{"content": "a"}\n', r"line 1: no field 'text', only \['content'\]\. Set `text_column`"),
+    "no field": (
+        "a.jsonl",
+        b'{"content": "a"}\n',
+        r"no column 'text', only \['content'\]\. Set `text_column`",
+    ),
     "no text at all": ("a.jsonl", b'{"text": null}\n{"text": ""}\n', r"a\.jsonl: the file has no text"),
     "no parquet": ("a.parquet", b"PAR1 and so on", r"a\.parquet: cannot be read as Parquet"),
     "unknown ending": ("a.csv", b"a,b\n", r"a\.csv: cannot tell the format from the ending '\.csv'.*`file_format`"),

@@ -22,7 +22,7 @@ from hf_ptm_ext.data import (
     pretraining_dataset,
     train_wordpiece,
 )
-from hf_ptm_ext.data.filtered import FilteredDocuments
+from hf_ptm_ext.data.sources import FilteredDocuments
 from hf_ptm_ext.data.streaming import WeightedStream
 
 DOCUMENTS = [[f"number {index}." + " and more" * (index % 5), "end"][: 1 + index % 2] for index in range(24)]
@@ -245,12 +245,12 @@ def test_mapped_streaming_datasets_resume():
 
 
 def test_columns_splits_and_types_are_checked():
-    with pytest.raises(ValueError, match=r"`text_column` must be a column of the dataset \['text'\], got 'content'"):
+    with pytest.raises(ValueError, match=r"`dataset`: no column 'content', only \['text'\]"):
         DatasetDocuments(as_dataset(), "content")
     with pytest.raises(TypeError, match=r"got DatasetDict of \['train'\]\. Choose a split"):
         DatasetDocuments(DatasetDict(train=as_dataset()))
     unknown = IterableDataset.from_generator(lambda: iter([{"content": "a"}]))
-    with pytest.raises(ValueError, match=r"row 0, column 'text': no such column, only \['content'\]"):
+    with pytest.raises(ValueError, match=r"row 0: no column 'text', only \['content'\]"):
         list(DatasetDocuments(unknown))
     numbers = Dataset.from_dict({"text": [1]}, features=Features({"text": Value("int64")}))
     with pytest.raises(ValueError, match=r"row 0, column 'text': the text must be a string or a list"):

@@ -16,7 +16,7 @@ from hf_ptm_ext.data import (
     special_tokens_of,
     train_wordpiece,
 )
-from hf_ptm_ext.data.tokenizer_training import SPECIAL_TOKENS
+from hf_ptm_ext.data.tokenization import SPECIAL_TOKENS
 
 
 def byte_level_tokenizer():

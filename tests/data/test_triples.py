@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_ptm_ext.data.triples import NegativeSampler, read_triples
-from hf_ptm_ext.data.zipped_rows import ZippedRows
+from hf_ptm_ext.data.triples import NegativeSampler, ZippedRows, read_triples
 
 
 def test_files_share_their_numbers_and_survive_windows_editors(tmp_path):

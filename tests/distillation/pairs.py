@@ -17,6 +17,7 @@ from transformers import (
 )
 
 from hf_ptm_ext.distillation import PRESET_NAMES, DistillationArguments, DistillationTrainer
+from tests.processes import leave_the_others
 
 LENGTHS = (12, 9, 7, 11, 3, 12, 1, 8)
 VOCAB = 40
@@ -154,3 +155,5 @@ if __name__ == "__main__":
     if run.is_world_process_zero():
         weights = {name: value.flatten()[:50].tolist() for name, value in moved(before, run).items()}
         print("RESULT" + json.dumps({"logged": logged(run), "moved": weights}))
+    del run
+    leave_the_others()

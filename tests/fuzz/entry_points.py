@@ -135,12 +135,12 @@ def _jobs() -> Iterator[tuple[str, EntryPoint]]:
         files = ("bert", *dict.fromkeys((train, test)))
         yield (
             f"finetune {name}",
-            job("finetune", "finetune_arguments", files, **model, **task(name, train, test, **more)),
+            job("finetune", "finetune", files, **model, **task(name, train, test, **more)),
         )
     graph = task("classification", "texts.tsv", "test.tsv", kg="graph.spo", baseline=False)
     yield (
         "finetune knowledge",
-        job("finetune", "finetune_arguments", ("bert", "texts.tsv", "test.tsv", "graph.spo"), **model, **graph),
+        job("finetune", "finetune", ("bert", "texts.tsv", "test.tsv", "graph.spo"), **model, **graph),
     )
     for ending in ("yaml", "json"):
         files = ("bert", "texts.tsv", "test.tsv", f"finetune.{ending}")
@@ -151,7 +151,7 @@ def _jobs() -> Iterator[tuple[str, EntryPoint]]:
         "adapt",
         job(
             "adapt",
-            "adapt_arguments",
+            "adapt",
             ("bert", "texts.tsv", "test.tsv"),
             methods="houlsby",
             reduction_factor=4,
@@ -188,7 +188,7 @@ def _jobs() -> Iterator[tuple[str, EntryPoint]]:
     for name, train, test in (("relations", "relations.jsonl", "semeval.txt"), ("typing", "typing.jsonl", None)):
         values = {key: value for key, value in task("", train, test).items() if key != "task"}
         files = ("bert", *dict.fromkeys((train, test or train)))
-        yield f"finetune-{name}", job(f"finetune-{name}", "knowledge_arguments", files, **model, **values)
+        yield f"finetune-{name}", job(f"finetune-{name}", "finetune_relations", files, **model, **values)
     run = {name: value for name, value in TASK.items() if name not in ("seeds", "max_seq_length")}
     pairs = {
         "train_file": "pairs.jsonl",

@@ -4,8 +4,15 @@ import json
 
 import pytest
 
-from hf_ptm_ext.hub import check_target, code_files, families, finish_folder, full_auto_map, written_whole
-from hf_ptm_ext.hub.pipelines import add_question_answering_pipeline
+from hf_ptm_ext.hub import (
+    add_question_answering_pipeline,
+    check_target,
+    code_files,
+    families,
+    finish_folder,
+    full_auto_map,
+    written_whole,
+)
 from hf_ptm_ext.registration import FAMILIES
 from tests.hub.checkpoints import tiny_model
 

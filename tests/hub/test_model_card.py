@@ -5,7 +5,13 @@ import re
 import pytest
 from huggingface_hub import ModelCard
 
-from hf_ptm_ext.hub.model_card import card_problems, check_card_fields, validate_model_card, write_model_card
+from hf_ptm_ext.hub.model_card import (
+    card_problems,
+    check_card_fields,
+    hub_id_of,
+    validate_model_card,
+    write_model_card,
+)
 
 ARGUMENTS = {
     "family": "spanbert",
@@ -188,13 +194,51 @@ class TestFieldsBeforeThereIsACard:
             (("english", "mit"), {}, "`language` must be ISO 639 codes .* got 'english'"),
             ((["en", None], "mit"), {}, "`language` .* got None"),
             (([], "mit"), {}, "`language` .* got none"),
-            (("en", "apache-2"), {}, r"`license` must be .*apache-2\.0.* got 'apache-2'"),
+            (("en", "apache-2"), {}, r"`license` must be .* got 'apache-2'\. Did you mean 'apache-2\.0'"),
             (("en", ["mit"]), {}, r"`license` .* got \['mit'\]"),
             (("en", "other"), {}, "`license_name` must be given"),
-            (("en", "mit"), {"pipeline_tag": "fill_mask"}, "`pipeline_tag` .*fill-mask.* got 'fill_mask'"),
+            (
+                ("en", "mit"),
+                {"pipeline_tag": "fill_mask"},
+                "got 'fill_mask'. Did you mean 'fill-mask'",
+            ),
             (("english", "apache"), {}, "`license`.*`language`"),
         ],
     )
     def test_wrong_ones_name_the_field_its_value_and_what_is_allowed(self, arguments, options, message):
         with pytest.raises(ValueError, match=message):
             check_card_fields(*arguments, **options)
+
+
+# ---- what readers try and where they read on ----
+
+
+@pytest.mark.parametrize(
+    ("options", "widget"),
+    [
+        ({"pipeline_tag": "text-classification"}, [{"text": "The light was seen from the shore."}]),
+        ({"pipeline_tag": "fill-mask"}, [{"text": "The light was seen from the <mask>."}]),
+        ({"pipeline_tag": "fill-mask", "language": "zh"}, [{"text": "人们在岸<mask>看见了灯光。"}]),
+        ({"pipeline_tag": "text-classification", "language": "eo"}, None),
+        ({"pipeline_tag": "text-classification", "widget": [{"text": "mine"}]}, [{"text": "mine"}]),
+        ({"pipeline_tag": "feature-extraction"}, None),
+    ],
+)
+def test_widgets_have_examples_in_the_models_language(folder, options, widget):
+    (folder / "tokenizer_config.json").write_text('{"mask_token": "<mask>"}', encoding="utf-8")
+    written(folder, **options)
+    assert ModelCard.load(folder / "README.md").data.to_dict().get("widget") == widget
+
+
+def test_the_base_model_of_a_folder_is_what_it_came_from(folder, tmp_path):
+    assert hub_id_of("google-bert/bert-base-uncased") == "google-bert/bert-base-uncased"
+    cached = tmp_path / "models--google-bert--bert-base-uncased" / "snapshots" / "abc"
+    cached.mkdir(parents=True)
+    assert hub_id_of(str(cached)) == "google-bert/bert-base-uncased"
+    assert hub_id_of(str(folder)) is None
+    written(folder, base_model="someone/base")
+    assert hub_id_of(str(folder)) == "someone/base"
+    further = tmp_path / "further"
+    further.mkdir()
+    written(further, base_model=str(folder))
+    assert ModelCard.load(further / "README.md").data.base_model == "someone/base"

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, f1_score, precision_recall_fscore_support
 
 from hf_ptm_ext.metrics import EntityTyping, RelationClassification
-from hf_ptm_ext.metrics.entity_typing import predicted_types, typing_scores
-from hf_ptm_ext.metrics.relations import macro_f1, relation_scores, semeval_f1
+from hf_ptm_ext.metrics.classification import macro_f1, predicted_types, relation_scores, semeval_f1, typing_scores
 
 LABELS = ["NA", "born_in", "works_for", "part_of"]
 

@@ -17,7 +17,7 @@ from hf_ptm_ext import (
     WeightedLayersConfig,
     WeightedLayersModel,
 )
-from hf_ptm_ext.models.k_adapter.composite_k_adapter import _inputs_of
+from hf_ptm_ext.models.composite_core import _inputs_of
 from tests.conformance.family import assert_same
 from tests.conformance.masks import bad_forms, query_forms, some_see, token_forms
 

@@ -17,7 +17,9 @@ from transformers import AutoProcessor, AutoTokenizer, BertTokenizer
 
 import hf_ptm_ext
 from hf_ptm_ext import (
+    DictionaryLinker,
     EntityTable,
+    EntityVocabulary,
     ErnieThuConfig,
     ErnieThuModel,
     ErnieThuProcessor,
@@ -28,8 +30,6 @@ from hf_ptm_ext import (
 from hf_ptm_ext.files import check_shard_index, check_tokenizer_config, path_inside
 from hf_ptm_ext.hub import verify
 from hf_ptm_ext.hub.export import families, full_auto_map
-from hf_ptm_ext.models.ernie_thu.entity_vocab_ernie_thu import EntityVocabulary
-from hf_ptm_ext.models.ernie_thu.linker_ernie_thu import DictionaryLinker
 
 VOCAB = {word: number for number, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"北京首都"])}
 OUTSIDE = "is no file inside its folder"
@@ -269,7 +269,7 @@ def test_an_entity_table_that_is_a_link_out_of_the_checkpoint_is_neither_read_no
     "name",
     ["../outside/model.safetensors", "/etc/passwd", "a/../../b.safetensors", "C:\\weights", "..\\b", "", 7, None],
 )
-@pytest.mark.parametrize("index", ["model.safetensors.index.json", "pytorch_model.bin.index.json"])
+@pytest.mark.parametrize("index", ["model.safetensors.index.json", "pytorch_model.bin.index.json", "w.index.json"])
 def test_an_index_of_shards_names_files_inside_its_folder(tmp_path, name, index):
     content = {"metadata": {}, "weight_map": {"a": "model-1.safetensors", "b": name}}
     (tmp_path / index).write_text(json.dumps(content), encoding="utf-8")

@@ -1,6 +1,5 @@
 """Where runs begin in packed rows and sentence trees, in operations that other runtimes have too."""
 
-import importlib
 from itertools import pairwise
 
 import pytest
@@ -9,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hf_ptm_ext
-from hf_ptm_ext.models.kbert.visibility_kbert import starts_of
+from hf_ptm_ext.models.inputs_core import position_ids_of, run_starts
+from hf_ptm_ext.models.modes_unilm import index_in_sequence
 
 SIZES = {
     "vocab_size": 50,
@@ -42,14 +42,6 @@ OPTIONS = {
     "Zen": {"ngram_vocab_size": 20},
     "IBBert": {"embedding_size": 8, "intra_bottleneck_size": 8, "num_feedforward_networks": 1},
 }
-COUNTERS = {
-    "ernie_thu": "inputs_ernie_thu.position_ids_of",
-    "kbert": "inputs_kbert.position_ids_of",
-    "spanbert": "inputs_spanbert.position_ids_of",
-    "zen": "inputs_zen.position_ids_of",
-    "ib_bert": "rows_ib_bert.position_ids_of",
-    "unilm": "inputs_unilm.index_in_sequence",
-}
 ROWS = st.integers(1, 9).flatmap(
     lambda width: st.lists(st.lists(st.integers(0, 3), min_size=width, max_size=width), min_size=1, max_size=3)
 )
@@ -69,13 +61,10 @@ def test_each_sequence_counts_from_nought(rows):
     expected = []
     for row in rows:
         expected.append([count if own else 0 for count, own in zip(in_run(row), row, strict=True)])
-    for family, name in COUNTERS.items():
-        module, function = name.split(".")
-        count = getattr(importlib.import_module(f"hf_ptm_ext.models.{family}.{module}"), function)
-        options = {"ids": ids} if family == "unilm" else {"sequence_ids": ids}
-        assert count(ids.shape, ids.device, **options).tolist() == expected, family
+    assert position_ids_of(ids.shape, ids.device, sequence_ids=ids).tolist() == expected
+    assert index_in_sequence(ids.shape, ids.device, ids=ids).tolist() == expected
     begins = [[place - count for place, count in enumerate(in_run(row))] for row in rows]
-    assert starts_of(ids).tolist() == begins
+    assert run_starts(ids).tolist() == begins
 
 
 @pytest.mark.parametrize("family", INPUTS)

@@ -8,10 +8,15 @@ import pytest
 from datasets.fingerprint import Hasher
 from transformers import AutoTokenizer, BertTokenizer
 
-from hf_ptm_ext import ErnieThuProcessor, KBertTokenizer, KnowledgeGraph, ZenTokenizer
+from hf_ptm_ext import (
+    DictionaryLinker,
+    EntityVocabulary,
+    ErnieThuProcessor,
+    KBertTokenizer,
+    KnowledgeGraph,
+    ZenTokenizer,
+)
 from hf_ptm_ext.data.augmentation import WordVectors
-from hf_ptm_ext.models.ernie_thu.entity_vocab_ernie_thu import EntityVocabulary
-from hf_ptm_ext.models.ernie_thu.linker_ernie_thu import DictionaryLinker
 
 VOCAB = {word: number for number, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"北京首都是"])}
 TEXT = "北京是首都"

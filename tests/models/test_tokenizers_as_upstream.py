@@ -7,10 +7,9 @@ import pytest
 from transformers import BertTokenizer
 from transformers.processing_utils import TextKwargs
 
-from hf_ptm_ext.models.ernie_thu.entity_vocab_ernie_thu import EntityVocabulary
-from hf_ptm_ext.models.ernie_thu.processing_ernie_thu import ErnieThuProcessor
-from hf_ptm_ext.models.kbert.tokenization_kbert import KBertTokenizer, KnowledgeGraph
-from hf_ptm_ext.models.zen.tokenization_zen import ZenTokenizer
+from hf_ptm_ext import EntityVocabulary, ErnieThuProcessor
+from hf_ptm_ext.models.tokenization_kbert import KBertTokenizer, KnowledgeGraph
+from hf_ptm_ext.models.tokenization_zen import ZenTokenizer
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] user assistant : new york times are in a paper city # $ 。"
 PIECES = WORDS.split()

@@ -232,13 +232,13 @@ def test_long_and_short_passages_together_keep_their_order():
 
 
 MEMORY = """
-import resource
 from hf_ptm_ext.collators import SquadFeatures
+from tests.memory import peak_megabytes
 from tests.pipelines.models import tokenizer_of
 words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "who", "jane", "did"]
 row = {"id": ["1"], "question": ["who"], "context": [("jane did " * 600_000)[:5_000_000]], "answers": [[]]}
 found = SquadFeatures(tokenizer_of(words))(row)
-print(len(found["input_ids"]), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+print(len(found["input_ids"]), int(peak_megabytes()))
 """
 
 

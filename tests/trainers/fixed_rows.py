@@ -11,6 +11,7 @@ import torch
 from hf_ptm_ext import SpanBertConfig, SpanBertForPreTraining
 from hf_ptm_ext.cli.pretrain_arguments import PretrainingArguments
 from hf_ptm_ext.trainers import PtmTrainer
+from tests.processes import leave_the_others
 
 LENGTHS = (12, 30, 7, 20, 16, 26, 9, 18)
 
@@ -89,3 +90,5 @@ if __name__ == "__main__":
         logged = {name: value for name, value in run.state.log_history[0].items() if name.endswith("loss")}
         weights = {name: value.flatten()[:50].tolist() for name, value in model.named_parameters()}
         print("RESULT" + json.dumps({"logged": logged, "weights": weights}))
+    del run
+    leave_the_others()

@@ -8,6 +8,7 @@ import sys
 from transformers import TrainerCallback
 
 from hf_ptm_ext.trainers import NotFinite, last_complete_checkpoint
+from tests.processes import leave_the_others
 from tests.trainers.every_trainer import BUILDERS
 
 
@@ -26,13 +27,21 @@ class SpoilHere(TrainerCallback):
             model.forward = forward
 
 
+def tell(line):
+    """In one write, since the two processes share a pipe."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 if __name__ == "__main__":
     trainer = BUILDERS["plain"](sys.argv[1], callbacks=[SpoilHere()], ddp_find_unused_parameters=False)
     try:
         trainer.train()
     except NotFinite as error:
-        print("STOPPED", trainer.args.process_index, error, flush=True)
+        tell(f"STOPPED {trainer.args.process_index} {error}")
     trainer.accelerator.wait_for_everyone()
     again = BUILDERS["plain"](sys.argv[1])
     again.train(resume_from_checkpoint=str(last_complete_checkpoint(sys.argv[1])))
-    print("RESUMED", again.args.process_index, again.state.global_step, flush=True)
+    tell(f"RESUMED {again.args.process_index} {again.state.global_step}")
+    del trainer, again
+    leave_the_others()

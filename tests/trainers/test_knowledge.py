@@ -54,6 +54,17 @@ def arguments(folder, **options):
     return PretrainingArguments(output_dir=str(folder), **{**defaults, **options})
 
 
+def test_activation_checkpointing_reaches_the_plain_model():
+    for model in (
+        KnowledgeEmbeddingModel(RobertaForMaskedLM(RobertaConfig(vocab_size=30, **SHAPE)), num_relations=2),
+        EntityReplacementModel(BertForMaskedLM(BertConfig(vocab_size=30, **SHAPE))),
+    ):
+        assert not model.is_activation_checkpointing
+        model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
+        assert model.is_activation_checkpointing
+        assert model.model.is_activation_checkpointing
+
+
 # ---- KEPLER ----
 
 
@@ -177,6 +188,7 @@ def test_what_kepler_saves_is_a_plain_roberta(tmp_path, graph, tokenizer):
         trainer._load_from_checkpoint(str(tmp_path / "out"))
 
 
+@pytest.mark.slow
 def test_knowledge_is_learnt_and_without_the_term_it_is_not(tmp_path, graph, tokenizer):
     before, after = {}, {}
     for weight in (1.0, 0.0):

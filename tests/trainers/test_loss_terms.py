@@ -6,7 +6,7 @@ from datasets import Dataset
 from transformers import BertConfig, BertForMaskedLM, DistilBertForMaskedLM, RobertaForMaskedLM, TrainingArguments
 
 from hf_ptm_ext import DataCollatorForMaskedLanguageModeling, DataCollatorForWholeWordMasking
-from hf_ptm_ext.cli.pretrain import loss_of_outputs
+from hf_ptm_ext.cli.tasks.base import update_loss
 from hf_ptm_ext.data import pretraining_dataset
 from hf_ptm_ext.trainers import PtmTrainer
 from hf_ptm_ext.trainers.pretraining import sums_of_batch
@@ -75,7 +75,7 @@ def test_upstream_classes_accumulate_exactly_in_the_job(tmp_path, batch, accumul
             hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.0,
         )
-        return one_update(folder, *sizes, BertForMaskedLM(config), rows, compute_loss_func=loss_of_outputs)
+        return one_update(folder, *sizes, BertForMaskedLM(config), rows, compute_loss_func=update_loss)
 
     whole, pieces = update(tmp_path / "whole", 8, 1), update(tmp_path / "pieces", batch, accumulation)
     assert pieces.state.log_history[0]["loss"] == pytest.approx(whole.state.log_history[0]["loss"], rel=1e-5)
@@ -112,7 +112,7 @@ def test_a_loss_of_gathered_outputs_is_not_multiplied_by_the_number_of_gpus(tmp_
     model = BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **shape)).eval()
     collator = DataCollatorForMaskedLanguageModeling(tokenizer, seed=0)
     args = TrainingArguments(output_dir=str(tmp_path), use_cpu=True, report_to="none")
-    run = PtmTrainer(model=model, args=args, data_collator=collator, compute_loss_func=loss_of_outputs)
+    run = PtmTrainer(model=model, args=args, data_collator=collator, compute_loss_func=update_loss)
     batch = collator([{"input_ids": row["input_ids"]} for row in rows])
     args._n_gpu = gpus  # what DataParallel leaves to the loss: whole outputs, and this number
     count = (batch["labels"] != -100).sum()

@@ -117,6 +117,7 @@ trainer.evaluate([dict(row) for row in rows(4)])
 """
 
 
+@pytest.mark.slow
 def test_a_trainer_that_only_predicts_leaves_the_hub_alone(tmp_path):
     with running() as hub:
         run(PREDICT, tmp_path, hub)

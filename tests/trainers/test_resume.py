@@ -5,9 +5,14 @@ import json
 import pytest
 import torch
 from datasets import load_dataset
+from torch.utils.data import DataLoader
+from transformers import DataCollatorForLanguageModeling
 
+from hf_ptm_ext.collators.randomness import CallRandomness
 from hf_ptm_ext.data import PretrainingStream, pretraining_dataset
 from hf_ptm_ext.trainers import checkpoints, last_complete_checkpoint
+from hf_ptm_ext.trainers.base import OwnEvaluationCollator
+from hf_ptm_ext.trainers.collator_state import RecordedCollator, state_of, stateful_parts
 from tests.trainers.runs import trainer
 
 
@@ -23,13 +28,13 @@ def logged(run):
     ]
 
 
-def assert_continues(folder, build, whole, stops, tokenizer):
+def assert_continues(folder, build, whole, stops, tokenizer, **arguments):
     """Run in pieces, a new Trainer and new data each time, and compare with the run in one piece."""
     whole.train()
     seen, losses, last = [], [], None
     for stop in (*stops, None):
         resume = str(last_complete_checkpoint(folder)) if seen else None
-        last = trainer(folder, build(), tokenizer, stop=stop)
+        last = trainer(folder, build(), tokenizer, stop=stop, **arguments)
         last.train(resume_from_checkpoint=resume)
         seen += last.seen
         losses += logged(last)[len(losses) :]
@@ -39,15 +44,35 @@ def assert_continues(folder, build, whole, stops, tokenizer):
         torch.testing.assert_close(last.model.state_dict()[name], value, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_a_stream_with_a_shuffle_buffer_resumes_twice(tmp_path, documents, tokenizer, packed):
+@pytest.mark.parametrize(("packed", "workers"), [(False, 0), (True, 0), (True, 2)])
+def test_a_stream_with_a_shuffle_buffer_resumes_twice(tmp_path, documents, tokenizer, packed, workers, monkeypatch):
+    """With a worker that reads ahead too, which sends the stream's state before every third batch here."""
+    monkeypatch.setattr("hf_ptm_ext.trainers.stream_loader.EVERY", 3)
+
     def build():
         return PretrainingStream(
             documents, tokenizer, max_seq_length=32, packed=packed, shuffle_buffer_size=7, num_epochs=None
         )
 
     whole = trainer(tmp_path / "whole", build(), tokenizer)
-    assert_continues(tmp_path / "pieces", build, whole, stops=(2, 4), tokenizer=tokenizer)
+    pieces = tmp_path / "pieces"
+    assert_continues(pieces, build, whole, stops=(2, 4), tokenizer=tokenizer, dataloader_num_workers=workers)
+
+
+def test_a_stream_with_an_end_is_read_again(tmp_path, documents, tokenizer):
+    """By a worker too, and after a resume from the checkpoint that lies at its end."""
+
+    def build():
+        return PretrainingStream(documents[:1], tokenizer, max_seq_length=32, shuffle_buffer_size=7, num_epochs=1)
+
+    whole = trainer(tmp_path / "whole", build(), tokenizer, max_steps=12)
+    whole.train()
+    batches = [batch for _, batch, _ in whole.seen]
+    assert len(batches) == 12
+    assert batches[0] in batches[1:], "it was read to its end"
+    worker = trainer(tmp_path / "worker", build(), tokenizer, max_steps=12, dataloader_num_workers=1)
+    worker.train()
+    assert worker.seen == whole.seen
 
 
 def test_one_line_documents_in_shards_resume_exactly(tmp_path, tokenizer):
@@ -70,10 +95,13 @@ def test_one_line_documents_in_shards_resume_exactly(tmp_path, tokenizer):
     assert len(set(rows)) == 24, "each row comes exactly once in an epoch"
 
 
-def test_prepared_rows_resume_with_the_same_masks_across_epochs(tmp_path, documents, tokenizer):
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_prepared_rows_resume_with_the_same_masks_across_epochs(tmp_path, documents, tokenizer, workers):
+    """Whatever the number of workers, the run is that of one process."""
     rows = pretraining_dataset(documents[:3], tokenizer, max_seq_length=32).select(range(14))
     whole = trainer(tmp_path / "whole", rows, tokenizer, max_steps=6)
-    assert_continues(tmp_path / "pieces", lambda: rows, whole, stops=(2, 4), tokenizer=tokenizer)
+    pieces = {"folder": tmp_path / "pieces", "build": lambda: rows, "stops": (2, 4), "tokenizer": tokenizer}
+    assert_continues(**pieces, whole=whole, dataloader_num_workers=workers)
 
 
 def test_an_interrupted_checkpoint_is_passed_over(tmp_path, documents, tokenizer):
@@ -122,7 +150,48 @@ def test_another_number_of_processes_is_refused(tmp_path, documents, tokenizer):
         trainer(tmp_path, rows, tokenizer, max_steps=4).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
 
 
-def test_worker_processes_are_refused_with_a_resumable_stream(tmp_path, documents, tokenizer):
-    stream = PretrainingStream(documents, tokenizer, max_seq_length=32, num_epochs=None)
-    with pytest.raises(ValueError, match="dataloader_num_workers"):
-        trainer(tmp_path, stream, tokenizer, dataloader_num_workers=2)
+class Draws(CallRandomness):
+    """Draws as often as it is told for each batch, as a part of other collators may."""
+
+    def __init__(self, times):
+        self.times = times
+        self.start_randomness(0)
+
+    def __call__(self, rows):
+        number = int(rows[0]["number"])
+        drawn = [int(self.next_generator().integers(1 << 30)) for _ in range(self.times(number))]
+        return {"number": number, "drawn": drawn}
+
+
+@pytest.mark.parametrize("times", [lambda number: 2, lambda number: number % 2], ids=["twice", "now and then"])
+def test_a_part_that_is_not_called_once_a_batch_draws_the_same_in_workers(times):
+    rows = [{"number": number} for number in range(7)]
+    found = {}
+    for workers in (0, 2):
+        collator = Draws(times)
+        recorded = RecordedCollator(collator, 0, state_of(stateful_parts(collator)), 0, workers)
+        found[workers] = list(DataLoader(rows, batch_size=1, collate_fn=recorded, num_workers=workers))
+    assert found[2] == found[0]
+    drawn = [one for batch in found[0] for one in batch["drawn"]]
+    assert len(set(drawn)) == len(drawn)
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_upstreams_seeded_collator_draws_the_same_in_workers(tokenizer, seed):
+    rows = [{"input_ids": list(range(5, 25))} for _ in range(6)]
+    found = {}
+    for workers in (0, 2):
+        collator = DataCollatorForLanguageModeling(tokenizer, seed=seed)
+        recorded = RecordedCollator(collator, 0, {}, 0, workers)
+        batches = DataLoader(rows, batch_size=1, collate_fn=recorded, num_workers=workers)
+        found[workers] = [batch["input_ids"].tolist() for batch in batches]
+    assert found[2] == found[0]
+
+
+def test_every_evaluation_of_workers_sees_the_same_masks(tmp_path, documents, tokenizer):
+    rows = pretraining_dataset(documents[:3], tokenizer, max_seq_length=32).select(range(14))
+    losses = set()
+    for workers in (0, 2):
+        run = trainer(tmp_path / str(workers), rows, tokenizer, max_steps=2, dataloader_num_workers=workers)
+        losses |= {OwnEvaluationCollator.evaluate(run, rows)["eval_loss"] for _ in range(2)}
+    assert len(losses) == 1

@@ -14,7 +14,7 @@ import torch
 from transformers import TrainerCallback
 
 from hf_ptm_ext.trainers import NotFinite, TrainingStopped, checkpoints, last_complete_checkpoint
-from hf_ptm_ext.trainers.stopping import kept_interruption
+from hf_ptm_ext.trainers.stopping import GuardedUpdates, kept_interruption
 from hf_ptm_ext.weights import not_finite
 from tests.hub.checkpoints import ROOT
 from tests.trainers.every_trainer import BUILDERS, rows, slow_but
@@ -77,6 +77,29 @@ def test_a_gradient_that_is_not_finite_stops_training(tmp_path, value, max_grad_
     with pytest.raises(NotFinite, match=r"Update 3 of 4 is not finite: the gradient's norm is (nan|inf)"):
         trainer.train()
     assert not not_finite(trainer.model.state_dict())
+
+
+@pytest.mark.parametrize("spoilt", ["the loss is nan", "the gradient's norm is inf"])
+def test_a_host_that_looks_later_finds_the_weights_as_they_were_before(tmp_path, monkeypatch, spoilt):
+    """As on a GPU, whose host does not wait for an update: the optimizer leaves out this one and those behind it."""
+    monkeypatch.setattr(GuardedUpdates, "_defers", True)
+    seen = []
+    spoil = [Spoil(2, float("inf"))] if "gradient" in spoilt else []
+    trainer = BUILDERS["plain"](
+        tmp_path, max_steps=9, save_steps=2, logging_steps=100, callbacks=[Remember(seen), *spoil]
+    )
+    if not spoil:
+        spoil_loss(trainer, 5)
+    with pytest.raises(NotFinite, match=f"Update 3 of 9 is not finite: {spoilt}"):
+        trainer.train()
+    assert trainer.state.global_step == 4, "the save behind update 4 looks first"
+    assert [folder.name for folder in checkpoints(tmp_path)] == ["checkpoint-2"]
+    for name, value in trainer.model.named_parameters():
+        assert torch.equal(value, seen[1][name]), "update 2 was the last"
+    trainer.remove_callback(Spoil)
+    trainer.nonfinite = "skip"
+    trainer.train()
+    assert any(not torch.equal(value, seen[1][name]) for name, value in trainer.model.named_parameters())
 
 
 @pytest.mark.parametrize("filtered", [True, False])

@@ -4,9 +4,16 @@ from typing import TYPE_CHECKING, Any
 
 from .bilstm import DistilledBiLstmAugmentation
 from .mapping import Augmentation, augment
-from .parts_of_speech import Tagger, WordClasses, rough_tags
 from .vectors import WordVectors, load_word_vectors
-from .words import STOPWORDS, WordSplitter, is_replaceable, join_words
+from .words import (
+    STOPWORDS,
+    Tagger,
+    WordClasses,
+    WordSplitter,
+    is_replaceable,
+    join_words,
+    rough_tags,
+)
 
 if TYPE_CHECKING:
     from .proposer import MaskedWordProposer

@@ -10,28 +10,24 @@ in the paper (the code draws which text). What comes out need not be a sentence:
 import random
 from collections.abc import Iterable, Sequence
 
-from .parts_of_speech import Tagger, WordClasses, rough_tags
-from .words import Segmenter, WordSplitter, digest_of, join_words
+from .words import Segmenter, Tagger, WordClasses, WordSplitter, digest_of, join_words, rough_tags
 
 
 class DistilledBiLstmAugmentation:
     """Variants of texts for a teacher to label.
 
     Args:
-        mask_token: what stands for a masked word (default: BERT's; give the student's).
-        variants: draws per row (default: the paper's 20 for one text and 10 for a pair).
+        mask_token: What stands for a masked word (default: BERT's; give the student's).
+        variants: Draws per row (default: the paper's 20 for one text and 10 for a pair).
         mask_probability: p_mask.
         pos_probability: p_pos.
         ngram_probability: p_ng (the code's default: 0; paper: 0.25).
-        max_ngram: longest n-gram.
-        tagger: parts of speech, see `WordClasses` (default: `rough_tags`, which needs no package).
+        max_ngram: Longest n-gram.
+        tagger: Parts of speech, see `WordClasses` (default: `rough_tags`, which needs no package).
         lowercase: lower-case and strip accents first.
-        segmenter: cuts unspaced text into words (default: into characters).
+        segmenter: Cuts unspaced text into words (default: into characters).
 
-    Raises:
-        ValueError: a probability outside [0, 1], p_mask + p_pos above 1, or a number below 1.
-
-    Example:
+    Examples:
         >>> augmentation = DistilledBiLstmAugmentation(variants=3).fit(["a good film", "the long story"])
         >>> rows = augmentation.rows([("a good film",)], [random.Random(0)])[0]
         >>> rows[0], len(rows) <= 4
@@ -54,14 +50,12 @@ class DistilledBiLstmAugmentation:
         lowercase: bool = False,
         segmenter: Segmenter | None = None,
     ):
-        chances = {
-            "mask_probability": mask_probability,
-            "pos_probability": pos_probability,
-            "ngram_probability": ngram_probability,
-        }
-        for name, value in chances.items():
-            if not 0 <= value <= 1:
-                raise ValueError(f"`{name}` must be in [0, 1], got {value}.")
+        self.mask_probability = mask_probability
+        self.pos_probability = pos_probability
+        self.ngram_probability = ngram_probability
+        for name in ("mask_probability", "pos_probability", "ngram_probability"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"`{name}` must be in [0, 1], got {getattr(self, name)}.")
         if mask_probability + pos_probability > 1:
             raise ValueError(
                 "`mask_probability` + `pos_probability` must be at most 1, got "
@@ -71,39 +65,20 @@ class DistilledBiLstmAugmentation:
             raise ValueError(f"`variants` and `max_ngram` must be at least 1, got {variants} and {max_ngram}.")
         self.mask_token = mask_token
         self.variants = variants
-        self.mask_probability = mask_probability
-        self.pos_probability = pos_probability
-        self.ngram_probability = ngram_probability
         self.max_ngram = max_ngram
         self.split = WordSplitter(lowercase, segmenter)
         self.classes = WordClasses(tagger)
         self.corpus: set[str] = set()
 
     def fit(self, texts: Iterable[str]) -> "DistilledBiLstmAugmentation":
-        """Count the words that may take another's place, and remember the texts, which are no variants.
-
-        Args:
-            texts: of the corpus.
-
-        Returns:
-            Itself.
-        """
+        """Count the words that may take another's place, and remember the texts, which are no variants."""
         split = [self.split(text) for text in texts]
         self.classes.add(split)
         self.corpus.update(join_words(words) for words in split)
         return self
 
     def change(self, words: Sequence[str], tags: Sequence[str], generator: random.Random) -> str:
-        """Make one variant of a text.
-
-        Args:
-            words: its words.
-            tags: their parts of speech.
-            generator: where the draws come from.
-
-        Returns:
-            The variant.
-        """
+        """Make one variant of a text."""
         return self._changed(words, tags, generator)[0]
 
     def _changed(self, words: Sequence[str], tags: Sequence[str], generator: random.Random) -> tuple[str, bool]:
@@ -134,18 +109,7 @@ class DistilledBiLstmAugmentation:
     def rows(
         self, batch: Sequence[tuple[str, ...]], generators: Sequence[random.Random]
     ) -> list[list[tuple[str, ...]]]:
-        """Make variants of rows of one text or two.
-
-        Args:
-            batch: the texts of each row.
-            generators: where each row's draws come from.
-
-        Returns:
-            For each row itself and its new variants; of a pair the first text is changed, the second, both, in turn.
-
-        Raises:
-            ValueError: rows of more than two texts.
-        """
+        """Make variants of rows of one text or two."""
         results = []
         for row, generator in zip(batch, generators, strict=True):
             if len(row) > 2:
@@ -167,6 +131,3 @@ class DistilledBiLstmAugmentation:
                     kept.append(variant)
             results.append(kept)
         return results
-
-
-__all__ = ["DistilledBiLstmAugmentation"]

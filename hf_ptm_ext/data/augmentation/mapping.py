@@ -16,12 +16,7 @@ class Augmentation(Protocol):
     def rows(
         self, batch: Sequence[tuple[str, ...]], generators: Sequence[random.Random]
     ) -> list[list[tuple[str, ...]]]:
-        """Make variants.
-
-        Args:
-            batch: the texts of each row.
-            generators: where each row's draws come from.
-        """
+        """Make variants."""
         ...
 
 
@@ -71,20 +66,14 @@ def augment(
     """Put variants of each row of a data set behind it.
 
     Args:
-        dataset: a `datasets.Dataset` or `IterableDataset`; of the latter rows are made as they are read.
+        dataset: A `datasets.Dataset` or `IterableDataset`; of the latter rows are made as they are read.
         augmentation: `TinyBertAugmentation`, `DistilledBiLstmAugmentation`, or an object with such a method `rows`; if
             it has a true `unique`, variants that an earlier row had are left out.
-        columns: the column of text, or the two of a pair. All others, labels too, are the row's own in every variant.
-        seed: of the draws, which depend on it and on the row's number alone.
-        batch_size: rows that are worked on together.
+        columns: The column of text, or the two of a pair. All others, labels too, are the row's own in every variant.
+        seed: Of the draws, which depend on it and on the row's number alone.
+        batch_size: Rows that are worked on together.
 
-    Returns:
-        A data set of the same kind and columns.
-
-    Raises:
-        ValueError: a column is missing or holds no text, or there is a `sample_id`.
-
-    Example:
+    Examples:
         >>> from datasets import Dataset
         >>> from hf_ptm_ext.data.augmentation import DistilledBiLstmAugmentation
         >>> rows = Dataset.from_dict({"text": ["a good film", "the long story"], "label": [1, 0]})
@@ -107,6 +96,3 @@ def augment(
         # By itself `map` would pickle a whole model to know its own cache again.
         options["new_fingerprint"] = digest_of(dataset._fingerprint, columns, seed, augmentation.fingerprint())
     return dataset.map(_AugmentBatch(augmentation, columns, seed), **options)
-
-
-__all__ = ["Augmentation", "augment"]

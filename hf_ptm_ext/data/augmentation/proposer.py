@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..unspaced_scripts import is_unspaced
+from ..segmentation import is_unspaced
 
 WORD_MARKS = ("Ġ", "▁")
 
@@ -23,20 +23,23 @@ class MaskedWordProposer:
     the vocabulary are made at the masked positions only.
 
     Args:
-        model: any masked language model of upstream's or ours; it is put in evaluation mode and stays on its device.
-        tokenizer: its fast tokenizer.
-        number: candidates per place, before pieces of words are dropped (default: 15, as TinyBERT's script).
-        tokens_per_batch: padded tokens of a forward pass.
-
-    Raises:
-        ValueError: the tokenizer has no mask token, or is not a fast one.
+        model: Any masked language model of upstream's or ours; it is put in evaluation mode and stays on its device.
+        tokenizer: Its fast tokenizer.
+        number: Candidates per place, before pieces of words are dropped (default: 15, as TinyBERT's script).
+        tokens_per_batch: Padded tokens of a forward pass.
     """
 
-    def __init__(self, model: nn.Module, tokenizer: Any, number: int = 15, tokens_per_batch: int = 8192):
+    def __init__(self, model: Any, tokenizer: Any, number: int = 15, tokens_per_batch: int = 8192):
         if not getattr(tokenizer, "is_fast", False):
-            raise ValueError("`tokenizer` must be a fast one: words are found by the offsets of their pieces.")
+            raise ValueError(
+                f"`tokenizer` must be a fast one, got {type(tokenizer).__name__}: words are found by the offsets of "
+                "their pieces."
+            )
         if tokenizer.mask_token_id is None:
-            raise ValueError("`tokenizer` has no mask token: the proposer must be a masked language model.")
+            raise ValueError(
+                f"`tokenizer` has no mask token, got {type(tokenizer).__name__}: the proposer must be a masked "
+                "language model."
+            )
         if number < 1 or tokens_per_batch < 1:
             raise ValueError(f"`number` and `tokens_per_batch` must be at least 1, got {number}, {tokens_per_batch}.")
         self.model = model.eval()
@@ -69,29 +72,22 @@ class MaskedWordProposer:
         return digest.hexdigest()
 
     def pieces_of(self, words: Sequence[str]) -> tuple[dict[str, list[int]], list[list[int]]]:
-        """Encode the pair of a text with itself.
-
-        Args:
-            words: its words.
-
-        Returns:
-            The encoding, cut to what the model reads, and for each word its positions in the first copy.
-        """
+        """Encode the pair of a text with itself."""
         text = " ".join(words)
         encoded = self.tokenizer(text, text, return_offsets_mapping=True, truncation=False, verbose=False)
         starts = [0]
         for word in words:
             starts.append(starts[-1] + len(word) + 1)
         places: list[list[int]] = [[] for _ in words]
-        word = 0
+        at = 0
         for position, (sequence, span) in enumerate(
             zip(encoded.sequence_ids(0), encoded["offset_mapping"], strict=True)
         ):
             if sequence != 0 or not text[span[0] : span[1]].strip():
                 continue
-            while span[1] > starts[word + 1]:
-                word += 1
-            places[word].append(position)
+            while span[1] > starts[at + 1]:
+                at += 1
+            places[at].append(position)
         columns = {
             name: values[: self.max_length]
             for name, values in encoded.items()
@@ -100,15 +96,7 @@ class MaskedWordProposer:
         return columns, places
 
     def __call__(self, texts: Sequence[tuple[Sequence[str], Sequence[int]]]) -> list[dict[int, list[str] | None]]:
-        """Propose words.
-
-        Args:
-            texts: words of each text, and numbers of those that are to be replaced.
-
-        Returns:
-            For each text number of the word -> candidates, likeliest first, pieces that continue a word and special
-            tokens left out; `None` for a word of several pieces, or behind what the model reads.
-        """
+        """Propose words."""
         answers: list[dict[int, list[str] | None]] = []
         asked: list[tuple[int, int, int, dict[str, list[int]]]] = []
         for number, (words, wanted) in enumerate(texts):
@@ -170,7 +158,7 @@ class MaskedWordProposer:
 
 
 @contextmanager
-def _states_at(model: nn.Module, places: torch.Tensor) -> Iterator[None]:
+def _states_at(model: Any, places: torch.Tensor) -> Iterator[None]:
     """The head below sees one state a row: logits over the vocabulary are most of a small model's work."""
     base = getattr(model, model.base_model_prefix, None)
     if not isinstance(base, nn.Module):
@@ -187,6 +175,3 @@ def _states_at(model: nn.Module, places: torch.Tensor) -> Iterator[None]:
         yield
     finally:
         handle.remove()
-
-
-__all__ = ["MaskedWordProposer"]

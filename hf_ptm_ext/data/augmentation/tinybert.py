@@ -29,19 +29,16 @@ class TinyBertAugmentation:
     knows no capitals, as in the reference; Chinese is written without spaces.
 
     Args:
-        model: the proposer, any masked language model.
-        tokenizer: its fast tokenizer.
-        vectors: for words of several pieces: `WordVectors`, gensim's `KeyedVectors`, or `None` (such words then stay).
-        variants: draws per text, or a task of GLUE by name (`TASK_VARIANTS`).
-        candidates: per word (M of the paper).
-        replace_probability: of a word in a variant (p of the paper).
-        stopwords: words that stay, in lower case (default: English and Chinese function words).
-        segmenter: cuts unspaced text into words, such as `hf_ptm_ext.data.jieba_segmenter()`; by default each
-            Chinese character is one, which a character model can fill.
-        tokens_per_batch: padded tokens of one forward pass of the proposer.
-
-    Raises:
-        ValueError: an unknown task, a number below 1, or a probability outside [0, 1].
+        model: The proposer, any masked language model.
+        tokenizer: Its fast tokenizer.
+        vectors: For words of several pieces: `WordVectors`, gensim's `KeyedVectors`, or `None` (such words then stay).
+        variants: Draws per text, or a task of GLUE by name (`TASK_VARIANTS`).
+        candidates: Per word (M of the paper).
+        replace_probability: Of a word in a variant (p of the paper).
+        stopwords: Words that stay, in lower case (default: English and Chinese function words).
+        segmenter: Cuts unspaced text into words, such as `hf_ptm_ext.data.jieba_segmenter()`; by default each Chinese
+            character is one, which a character model can fill.
+        tokens_per_batch: Padded tokens of one forward pass of the proposer.
     """
 
     def __init__(
@@ -76,14 +73,7 @@ class TinyBertAugmentation:
         self.stopwords = stopwords
 
     def candidates_of(self, texts: Sequence[str]) -> list[tuple[list[str], dict[int, list[str]]]]:
-        """Look for candidates.
-
-        Args:
-            texts: the texts.
-
-        Returns:
-            Words of each text, and number of the word -> candidates, at least one.
-        """
+        """Look for candidates."""
         split = [self.split(text) for text in texts]
         wanted = [[n for n, word in enumerate(words) if is_replaceable(word, self.stopwords)] for words in split]
         found = self.proposer(list(zip(split, wanted, strict=True)))
@@ -98,18 +88,10 @@ class TinyBertAugmentation:
         return proposals or [word]
 
     def __call__(self, texts: Sequence[str], generators: Sequence[random.Random]) -> list[list[str]]:
-        """Make variants.
-
-        Args:
-            texts: the texts.
-            generators: where each text's draws come from.
-
-        Returns:
-            For each text itself and its variants.
-        """
+        """Make variants."""
         results = []
         for text, (words, candidates), generator in zip(texts, self.candidates_of(texts), generators, strict=True):
-            made = {text: None}
+            made: dict[str, None] = {text: None}
             for _ in range(self.variants if candidates else 0):
                 variant = list(words)
                 for place, choices in candidates.items():
@@ -129,18 +111,11 @@ class TinyBertAugmentation:
     def rows(
         self, batch: Sequence[tuple[str, ...]], generators: Sequence[random.Random]
     ) -> list[list[tuple[str, ...]]]:
-        """Make variants of rows of one or several texts, one column after the other, as the reference.
+        """Make variants of rows, column by column: those of the second text stand beside the LAST of the first.
 
-        Args:
-            batch: the texts of each row.
-            generators: where each row's draws come from.
-
-        Returns:
-            For each row the variants of its first text beside the other texts, then those of the second beside the
-            LAST variant of the first, and so on; the row itself comes first, and where a column begins the row that
-            the one before ended with comes again.
+        As in the reference the row itself comes first, and where a column begins the row before comes again.
         """
-        made = [[] for _ in batch]
+        made: list[list[tuple[str, ...]]] = [[] for _ in batch]
         current = [list(row) for row in batch]
         for column in range(len(batch[0]) if batch else 0):
             variants = self([row[column] for row in current], generators)
@@ -149,6 +124,3 @@ class TinyBertAugmentation:
                     current[number][column] = text
                     made[number].append(tuple(current[number]))
         return made
-
-
-__all__ = ["TASK_VARIANTS", "TinyBertAugmentation"]

@@ -1,11 +1,17 @@
-"""Words of a text as BERT's basic tokenizer splits them, which may be replaced, and the text of words again."""
+"""Words as BERT's basic tokenizer splits a text, which may be replaced, words of the same kind, and texts of words."""
 
 import hashlib
+import random
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
+from typing import Any
 
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
+
+from ..segmentation import is_unspaced
 
 # What BERT's basic tokenizer puts spaces around, as (first, last) code points.
 CHINESE = (
@@ -15,6 +21,8 @@ CHINESE = (
 ASCII_PUNCTUATION = ".,;:!?%)"
 
 Segmenter = Callable[[str], Sequence[str]]
+# From the words of a text to their tags.
+Tagger = Callable[[Sequence[str]], Sequence[str]]
 
 # The list of TinyBERT's script: NLTK's English one without its question words; words have no apostrophe here.
 _ENGLISH = """
@@ -42,10 +50,10 @@ class WordSplitter:
 
     Args:
         lowercase: lower-case and strip accents first.
-        segmenter: cuts text into words first, such as `jieba_segmenter()`; by default every character of a script
-            without spaces is a word.
+        segmenter: Cuts text into words first, such as `jieba_segmenter()` (default: into characters, of unspaced
+            scripts).
 
-    Example:
+    Examples:
         >>> WordSplitter(lowercase=True)("A café, 你好")
         ['a', 'cafe', ',', '你', '好']
     """
@@ -61,14 +69,7 @@ class WordSplitter:
         return self.lowercase, getattr(self.segmenter, "__qualname__", repr(type(self.segmenter)))
 
     def __call__(self, text: str) -> list[str]:
-        """Split a text.
-
-        Args:
-            text: the text.
-
-        Returns:
-            Its words.
-        """
+        """Split a text."""
         parts = [text] if self.segmenter is None else self.segmenter(text)
         return [
             word
@@ -79,24 +80,14 @@ class WordSplitter:
 
 
 def digest_of(*values: object) -> str:
-    """A digest of what values look like.
-
-    Args:
-        values: anything whose `repr` tells it from another.
-    """
+    """A digest of what values look like."""
     return hashlib.blake2b(repr(values).encode(), digest_size=16).hexdigest()
 
 
 def join_words(words: Sequence[str]) -> str:
     """The text of words: spaces between them, but none inside Chinese.
 
-    Args:
-        words: the words.
-
-    Returns:
-        Their text.
-
-    Example:
+    Examples:
         >>> join_words(["i", "am", "here", ".", "你", "好", "!"])
         'i am here . 你好!'
     """
@@ -124,11 +115,7 @@ def _is_chinese(character: str) -> bool:
 def is_replaceable(word: str, stopwords: frozenset[str] = STOPWORDS) -> bool:
     """Whether a word is all letters, in Latin script those from A to Z (TinyBERT's script), and no stopword.
 
-    Args:
-        word: the word.
-        stopwords: in lower case.
-
-    Example:
+    Examples:
         >>> [is_replaceable(word) for word in ("film", "The", "3d", "café", "好", "的")]
         [True, False, False, False, True, False]
     """
@@ -136,4 +123,101 @@ def is_replaceable(word: str, stopwords: frozenset[str] = STOPWORDS) -> bool:
     return word.isalpha() and not accented and word.lower() not in stopwords
 
 
-__all__ = ["CHINESE_STOPWORDS", "ENGLISH_STOPWORDS", "STOPWORDS", "WordSplitter", "is_replaceable", "join_words"]
+_CLOSED = {
+    "DET": "a an the this that these those each every some any no all both 这 那 哪 每 各 这个 那个",
+    "PRON": "i you he she it we they me him her us them who whom what which myself yourself himself herself itself "
+    "我 你 您 他 她 它 我们 你们 他们 她们 它们 谁 什么",
+    "ADP": "of at by for with about against between into through during before after above below to from up down in "
+    "out on off over under as 在 从 到 向 于 以 对 把 被 为",
+    "CONJ": "and but if or because until while nor so than though although 和 与 或 及 而 但 但是 因为 所以 如果 虽然",
+    "AUX": "am is are was were be been being have has had do does did can could will would shall should may might "
+    "must 是 有 会 能 要 可以",
+    "FUNCTION": "when where why how",
+    "PART": "not n't 不 没 没有 的 了 着 过 地 得 吗 呢 吧 啊",
+}
+_CLOSED_TAGS = {word: tag for tag, words in _CLOSED.items() for word in words.split()}
+_SUFFIXES = (
+    ("ADV", ("ly",)),
+    ("NOUN", ("tion", "sion", "ness", "ment", "ity", "ism", "ist", "ship", "hood", "ance", "ence")),
+    ("ADJ", ("ous", "ful", "less", "able", "ible", "ive", "ical", "ish", "est")),
+    ("VERB-ING", ("ing",)),
+    ("VERB-ED", ("ed",)),
+    ("PLURAL", ("s",)),
+)
+
+
+def rough_tags(words: Sequence[str]) -> list[str]:
+    """Tag words by closed classes, suffixes and script: enough to put like in place of like, no tagger for analysis.
+
+    Args:
+        words: English or Chinese words, of which those outside the closed classes are told apart by length alone.
+
+    Examples:
+        >>> rough_tags(["the", "quickly", "running", "movies", "3", ",", "好看"])
+        ['DET', 'ADV', 'VERB-ING', 'PLURAL', 'NUM', 'PUNCT', 'HAN-2']
+    """
+    return [_rough_tag(word) for word in words]
+
+
+def _rough_tag(word: str) -> str:
+    lowered = word.lower()
+    if lowered in _CLOSED_TAGS:
+        return _CLOSED_TAGS[lowered]
+    if lowered in STOPWORDS:
+        return "FUNCTION"
+    if any(character.isdigit() for character in word):
+        return "NUM"
+    if not any(character.isalpha() for character in word):
+        return "PUNCT"
+    if is_unspaced(word[0]):
+        return f"HAN-{len(word)}"
+    for tag, endings in _SUFFIXES:
+        if len(lowered) > 4 and lowered.endswith(endings) and not lowered.endswith("ss"):
+            return tag
+    return "WORD"
+
+
+class WordClasses:
+    """Words of a corpus by tag and frequency.
+
+    Args:
+        tagger: From the words of a text to their tags, such as a function around spaCy, NLTK's `pos_tag` or
+            `jieba.posseg` (default: `rough_tags`).
+
+    Examples:
+        >>> classes = WordClasses().add([["a", "good", "movie"], ["the", "movie"]])
+        >>> classes.draw("DET", random.Random(0)) in ("a", "the")
+        True
+    """
+
+    def __init__(self, tagger: Tagger = rough_tags):
+        self.tagger = tagger
+        self._counts: dict[str, Counter[str]] = {}
+        self._tables: dict[str, tuple[list[str], list[int]]] = {}
+
+    def tags(self, words: Sequence[str]) -> list[str]:
+        """Tag the words of a text."""
+        tags = list(self.tagger(words))
+        if len(tags) != len(words):
+            raise ValueError(f"`tagger` must give a tag for each word, got {len(tags)} for {len(words)} words.")
+        return tags
+
+    def add(self, texts: Iterable[Sequence[str]]) -> "WordClasses":
+        """Count the words of texts."""
+        for words in texts:
+            for word, tag in zip(words, self.tags(words), strict=True):
+                self._counts.setdefault(tag, Counter())[word] += 1
+        self._tables = {
+            tag: (sorted(counts), list(accumulate(counts[word] for word in sorted(counts))))
+            for tag, counts in self._counts.items()
+        }
+        return self
+
+    def draw(self, tag: str, generator: random.Random) -> str | None:
+        """Draw a word of a tag, by frequency."""
+        words, sums = self._tables.get(tag, ([], []))
+        return generator.choices(words, cum_weights=sums)[0] if words else None
+
+    def state(self) -> Any:
+        """What the draws depend on, to tell one table from another."""
+        return sorted((tag, sorted(counts.items())) for tag, counts in self._counts.items())

@@ -1,16 +1,16 @@
 """BERT-of-Theseus: compression by replacing the modules of a fine-tuned encoder, for any encoder and divisor."""
 
-from .arguments import TheseusArguments
-from .layers import find_layers, make_successor
-from .model import TheseusModel, TheseusModule
-from .schedules import (
+from .arguments import (
     SCHEDULES,
+    TheseusArguments,
     constant_rate,
     draw_replacements,
     generator_of_step,
     linear_rate,
     reference_constant_rate,
 )
+from .layers import find_layers, make_successor
+from .model import TheseusModel, TheseusModule
 from .trainer import TheseusTrainer
 
 __all__ = [

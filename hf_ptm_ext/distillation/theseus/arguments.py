@@ -1,12 +1,68 @@
-"""What a run of BERT-of-Theseus can be told."""
+"""What a run of BERT-of-Theseus can be told: rates of replacement, and draws, by the number of updates made before."""
 
+import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import torch
 from transformers import TrainingArguments
 
-from ..registry import unknown_name
-from .schedules import SCHEDULES, check_rate
+from ..registry import check_known
+
+
+def check_rate(name: str, rate: float) -> float:
+    """Refuse what is no rate of replacement."""
+    if not 0 < rate <= 1:
+        raise ValueError(
+            f"`{name}` must be in (0, 1], got {rate!r}: at 0 no module of the successor would ever be trained."
+        )
+    return rate
+
+
+def _check_steps(replacing_steps: int | None) -> None:
+    if replacing_steps is not None and replacing_steps < 0:
+        raise ValueError(f"`replacing_steps` must be at least 0, or None for all updates, got {replacing_steps!r}.")
+
+
+def constant_rate(step: int, replacing_rate: float, replacing_steps: int | None = None) -> float:
+    """The paper's module replacing: `replacing_rate` for so many updates (default: all), and 1 behind them."""
+    check_rate("replacing_rate", replacing_rate)
+    _check_steps(replacing_steps)
+    return replacing_rate if replacing_steps is None or step < replacing_steps else 1.0
+
+
+def reference_constant_rate(step: int, replacing_rate: float, replacing_steps: int | None = None) -> float:
+    """`constant_rate` as the reference has it: its first update is at `replacing_rate` whatever the steps."""
+    return constant_rate(step, replacing_rate, None if replacing_steps is None or step == 0 else replacing_steps)
+
+
+def linear_rate(step: int, base_replacing_rate: float, k: float) -> float:
+    """The paper's curriculum: the rate grows by `k` an update until it is 1."""
+    check_rate("base_replacing_rate", base_replacing_rate)
+    if not k >= 0:
+        raise ValueError(f"`k` must be at least 0, got {k!r}: the rate grows.")
+    return min(k * step + base_replacing_rate, 1.0)
+
+
+def draw_replacements(rate: float, modules: int, generator: torch.Generator | None = None) -> list[bool]:
+    """For each module, for the whole batch, whether the successor's takes the place of the predecessor's."""
+    chance = torch.full((1,), check_rate("rate", rate))
+    return [bool(torch.bernoulli(chance, generator=generator).item()) for _ in range(modules)]
+
+
+def generator_of_step(seed: int, step: int) -> torch.Generator:
+    """A generator of seed and step alone: the same in every process and in a resumed run."""
+    digest = hashlib.blake2b(f"{seed} {step}".encode(), digest_size=4).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest, "big"))
+
+
+# `replacing_scheduler` -> function of (step, ...).
+SCHEDULES: dict[str, Callable[..., float]] = {
+    "constant": constant_rate,
+    "linear": linear_rate,
+    "reference-constant": reference_constant_rate,
+}
 
 
 @dataclass
@@ -43,8 +99,7 @@ class TheseusArguments(TrainingArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.replacing_scheduler not in SCHEDULES:
-            raise unknown_name("replacing_scheduler", self.replacing_scheduler, SCHEDULES)
+        check_known("replacing_scheduler", self.replacing_scheduler, SCHEDULES)
         check_rate("replacing_rate", self.replacing_rate)
         steps = self.steps_for_replacing
         if steps is not None and (steps < 0 or (steps >= 1 and steps != int(steps))):
@@ -64,27 +119,12 @@ class TheseusArguments(TrainingArguments):
             )
 
     def replacing_steps(self, total_steps: int) -> int | None:
-        """Updates before the successor trains alone.
-
-        Args:
-            total_steps: updates of the run.
-
-        Returns:
-            Their number, `None` if it never does.
-        """
+        """Updates before the successor trains alone."""
         steps = self.steps_for_replacing
         return None if steps is None else math.ceil(steps * total_steps) if steps < 1 else int(steps)
 
     def rate_at(self, step: int, total_steps: int) -> float:
-        """The rate of replacement of one update.
-
-        Args:
-            step: updates made before it.
-            total_steps: updates of the run.
-
-        Returns:
-            The rate.
-        """
+        """The rate of replacement of one update."""
         steps = self.replacing_steps(total_steps)
         if self.replacing_scheduler != "linear":
             return SCHEDULES[self.replacing_scheduler](step, self.replacing_rate, steps)
@@ -92,6 +132,3 @@ class TheseusArguments(TrainingArguments):
         if k is None:
             k = (1 - self.replacing_rate) / max(steps or 1, 1)
         return SCHEDULES["linear"](step, self.replacing_rate, k)
-
-
-__all__ = ["TheseusArguments"]

@@ -13,26 +13,8 @@ PER_LAYER = ("layer_types", "fusion_layer_types")
 STREAMS = {"ernie_thu": 2, "xlnet": 2}
 
 
-def find_layers(model: nn.Module) -> nn.ModuleList:
-    """The list of an encoder's layers.
-
-    Args:
-        model: an encoder, with a head or without, of any class: one that `hf_ptm_ext.distillation` knows, that says
-            where they are by `_distill_qkv`, or that has exactly one list of `num_hidden_layers` modules.
-
-    Returns:
-        The list itself.
-
-    Raises:
-        TypeError: no model of transformers.
-        ValueError: no such list or several, or layers that cannot be replaced one by one.
-
-    Example:
-        >>> from transformers import DistilBertConfig, DistilBertModel
-        >>> tiny = DistilBertConfig(vocab_size=9, dim=8, n_layers=3, n_heads=2, hidden_dim=8)
-        >>> len(find_layers(DistilBertModel(tiny)))
-        3
-    """
+def find_layers(model: Any) -> nn.ModuleList:
+    """The list of an encoder's layers: of a known family, by `_distill_qkv`, or the only one of that length."""
     if not isinstance(model, nn.Module) or not hasattr(model, "config"):
         raise TypeError(f"`predecessor` must be a model of transformers, got {type(model).__name__}.")
     name = type(model).__name__
@@ -72,7 +54,7 @@ def _refuse_unequal_layers(name: str, config: Any) -> None:
         )
 
 
-def make_successor(predecessor: nn.Module, layers: int) -> nn.Module:
+def make_successor(predecessor: Any, layers: int) -> Any:
     """Copy a model with its first layers only, as the reference initialises a successor.
 
     Args:
@@ -86,7 +68,7 @@ def make_successor(predecessor: nn.Module, layers: int) -> nn.Module:
         TypeError: as `find_layers`.
         ValueError: as `find_layers`, or a number of layers that does not divide the predecessor's.
 
-    Example:
+    Examples:
         >>> from transformers import BertConfig, BertModel
         >>> tiny = BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=4, num_attention_heads=2)
         >>> make_successor(BertModel(tiny), 2).config.num_hidden_layers
@@ -109,22 +91,7 @@ def make_successor(predecessor: nn.Module, layers: int) -> nn.Module:
 
 
 def check_division(layers: int, modules: int) -> int:
-    """Refuse a successor whose modules stand for unequal numbers of layers.
-
-    Args:
-        layers: of the predecessor.
-        modules: layers of the successor.
-
-    Returns:
-        Layers of the predecessor that one of the successor replaces.
-
-    Raises:
-        ValueError: `modules` does not divide `layers`.
-
-    Example:
-        >>> check_division(12, 4)
-        3
-    """
+    """Refuse a successor whose modules stand for unequal numbers of layers."""
     if not 0 < modules <= layers or layers % modules:
         divisors = [number for number in range(1, layers + 1) if layers % number == 0]
         raise ValueError(
@@ -132,6 +99,3 @@ def check_division(layers: int, modules: int) -> int:
             f"{', '.join(map(str, divisors))}."
         )
     return layers // modules
-
-
-__all__ = ["PER_LAYER", "STREAMS", "check_division", "find_layers", "make_successor"]

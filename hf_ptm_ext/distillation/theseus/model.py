@@ -1,14 +1,12 @@
-"""BERT-of-Theseus's forward: each module of the predecessor, or the successor's layer in its place.
-
-Xu et al. 2020, https://arxiv.org/abs/2002.02925, code https://github.com/JetRunner/BERT-of-Theseus. With r = L / M,
+"""BERT-of-Theseus's forward (Xu et al. 2020, https://arxiv.org/abs/2002.02925).
 
     y_i = r_i * successor_i(y_{i-1}) + (1 - r_i) * predecessor_i(y_{i-1}),   r_i ~ Bernoulli(p) for the whole batch
 
-where predecessor_i is layers i*r .. i*r+r-1. Only the task's own loss is used; only the successor's layers learn.
+where predecessor_i is L / M of its layers. Only the task's own loss is used; only the successor's layers learn.
 """
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,8 +14,11 @@ import torch
 from torch import nn
 
 from ...trainers.auxiliary import AuxiliaryObjective
+from ..base import refuse_reentrant
 from ..layouts import base_model
 from .layers import STREAMS, check_division, find_layers, make_successor
+
+REENTRANT = "the embeddings are frozen, and reentrant checkpointing gives the layers above them no gradient."
 
 
 class _ZeroGradient(torch.autograd.Function):
@@ -34,15 +35,9 @@ class _ZeroGradient(torch.autograd.Function):
 
 
 class TheseusModule(nn.Module):
-    """A layer of the successor and the layers of the predecessor that it is to replace.
+    """A layer of the successor and those of the predecessor that it replaces; `streams`: see `STREAMS`."""
 
-    Args:
-        successor: the layer.
-        predecessor: the layers.
-        streams: how many leading outputs of a layer are the leading inputs of the next.
-    """
-
-    def __init__(self, successor: nn.Module, predecessor: Sequence[nn.Module], streams: int = 1):
+    def __init__(self, successor: nn.Module, predecessor: Iterable[nn.Module], streams: int = 1):
         super().__init__()
         self.successor = successor
         self.predecessor = nn.ModuleList(predecessor)
@@ -54,15 +49,7 @@ class TheseusModule(nn.Module):
     # The choice is another in every update: traced with the layers it would make a graph for every combination.
     @torch.compiler.disable(recursive=False)
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the successor's layer, or the predecessor's.
-
-        Args:
-            args: of a layer; the first ones are its states.
-            kwargs: of a layer.
-
-        Returns:
-            What the last layer returned.
-        """
+        """Run the successor's layer, or the predecessor's."""
         output = None
         for layer in (self.successor,) if self.replaced else self.predecessor:
             if output is not None:
@@ -102,7 +89,7 @@ class TheseusModel(AuxiliaryObjective):
         TypeError: the predecessor is no model of transformers, or the successor is of another class.
         ValueError: no list of layers, numbers of layers that do not divide, or a successor of another width.
 
-    Example:
+    Examples:
         >>> from transformers import BertConfig, BertForSequenceClassification
         >>> tiny = BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=4, num_attention_heads=2)
         >>> model = TheseusModel(BertForSequenceClassification(tiny), 2)
@@ -111,7 +98,7 @@ class TheseusModel(AuxiliaryObjective):
         (True, 2)
     """
 
-    def __init__(self, predecessor: nn.Module, successor: nn.Module | int, *, train_head: bool = False):
+    def __init__(self, predecessor: Any, successor: Any, *, train_head: bool = False):
         old = find_layers(predecessor)
         if isinstance(successor, nn.Module):
             if type(successor) is not type(predecessor):
@@ -119,7 +106,7 @@ class TheseusModel(AuxiliaryObjective):
                     f"`successor` must be of the predecessor's class {type(predecessor).__name__}, got "
                     f"{type(successor).__name__}."
                 )
-            widths = [model.config.hidden_size for model in (predecessor, successor)]
+            widths = [each.config.hidden_size for each in (predecessor, successor)]  # type: ignore[union-attr]
             if widths[0] != widths[1]:
                 raise ValueError(
                     f"`successor` must have the predecessor's `hidden_size` of {widths[0]}, got {widths[1]}: its "
@@ -160,11 +147,7 @@ class TheseusModel(AuxiliaryObjective):
         return [layer for block in self.blocks for layer in block.predecessor]
 
     def train(self, mode: bool = True) -> "TheseusModel":
-        """As upstream; the predecessor's layers drop out in training too, as in the reference.
-
-        Args:
-            mode: whether to train.
-        """
+        """As upstream; the predecessor's layers drop out in training too, as in the reference."""
         super().train(mode)
         for layer in self.predecessor_layers:
             layer.train(mode)
@@ -177,24 +160,11 @@ class TheseusModel(AuxiliaryObjective):
             layer._apply(fn, recurse)
         return self
 
-    @property
-    def is_activation_checkpointing(self) -> bool:
-        """Whether activations are checkpointed."""
-        return bool(getattr(self.model, "is_activation_checkpointing", False))
-
     def activation_checkpointing_enable(self, activation_checkpointing_kwargs: Any = None, **kwargs: Any) -> None:
-        """Checkpoint the activations of both, as the successor's own method does.
-
-        Args:
-            activation_checkpointing_kwargs: as `PreTrainedModel.activation_checkpointing_enable`.
-            kwargs: as `PreTrainedModel.activation_checkpointing_enable`.
-
-        Raises:
-            ValueError: reentrant checkpointing.
-        """
-        refuse_reentrant(activation_checkpointing_kwargs)
+        """Checkpoint the activations of both, as the successor's own method does."""
+        refuse_reentrant(activation_checkpointing_kwargs, REENTRANT)
         with self._replaceable():
-            self.model.activation_checkpointing_enable(activation_checkpointing_kwargs, **kwargs)
+            super().activation_checkpointing_enable(activation_checkpointing_kwargs, **kwargs)
 
     # ---- the forward ----
 
@@ -219,22 +189,7 @@ class TheseusModel(AuxiliaryObjective):
         target_counts: dict[str, torch.Tensor] | None = None,
         **inputs: Any,
     ) -> Any:
-        """Run the successor, with modules of the predecessor in place of some of its layers.
-
-        Args:
-            replacements: for each layer of the successor whether it is used (`True`) or the predecessor's module, in
-                training and evaluation alike (default: all are used). See `draw_replacements`.
-            num_items_in_batch: labels over all micro-batches of the update: the loss is then this batch's part of
-                the mean over all of them.
-            target_counts: the same for further label columns, handed to a model that takes them.
-            inputs: of the successor.
-
-        Returns:
-            The successor's output.
-
-        Raises:
-            ValueError: another number of replacements than of layers.
-        """
+        """Run the successor, with modules of the predecessor in place of some of its layers."""
         if self._takes_target_counts:
             counts = {"num_items_in_batch": num_items_in_batch, "target_counts": target_counts}
             inputs |= {name: value for name, value in counts.items() if value is not None}
@@ -262,28 +217,12 @@ class TheseusModel(AuxiliaryObjective):
             return self.model(**inputs)
 
 
-def refuse_reentrant(checkpointing: Mapping[str, Any] | None) -> None:
-    """Refuse reentrant activation checkpointing, which gives no gradient above frozen embeddings.
-
-    Args:
-        checkpointing: arguments of `torch.utils.checkpoint.checkpoint`, or `None` for the default, which is not.
-
-    Raises:
-        ValueError: it is reentrant.
-    """
-    if checkpointing is not None and checkpointing.get("use_reentrant", True):
-        raise ValueError(
-            f'`activation_checkpointing_kwargs` must have "use_reentrant": False, got {dict(checkpointing)}: the '
-            "embeddings are frozen, and reentrant checkpointing gives the layers above them no gradient."
-        )
-
-
 def _refuse_shared_weights(predecessor: nn.Module, successor: nn.Module) -> None:
     own = {id(parameter) for parameter in predecessor.parameters()}
     if any(id(parameter) in own for parameter in successor.parameters()):
         raise ValueError(
-            "`successor` must share no weights with the predecessor, whose layers are frozen: pass the number of its "
-            "layers, or a copy (copy.deepcopy)."
+            f"`successor` must share no weights with the predecessor, got a {type(successor).__name__} that does: the "
+            "predecessor's layers are frozen. Pass the number of layers, or a copy (copy.deepcopy)."
         )
 
 
@@ -295,6 +234,3 @@ def _scale_to_update(output: Any, labels: torch.Tensor | None, total: torch.Tens
     own = (labels != -100).sum()
     # The mean over no labels is not a number.
     output["loss"] = torch.where(own > 0, loss, torch.zeros_like(loss)) * own / total
-
-
-__all__ = ["TheseusModel", "TheseusModule", "refuse_reentrant"]

@@ -38,7 +38,7 @@ class Mixing:
     Raises:
         ValueError: the strategy is unknown or a number is out of range.
 
-    Example:
+    Examples:
         >>> Mixing("temperature", temperature=2.0).shares({"large": 90, "small": 10})
         {'large': 0.75, 'small': 0.25}
     """
@@ -59,28 +59,14 @@ class Mixing:
             raise ValueError(f"`temperature` must be positive, got {self.temperature}.")
 
     def shares(self, lengths: Mapping[str, int]) -> dict[str, float]:
-        """Each task's share of the batches under `"equal"` and `"temperature"`.
-
-        Args:
-            lengths: rows of each task.
-
-        Returns:
-            Shares that add up to 1.
-        """
+        """Each task's share of the batches under `"equal"` and `"temperature"`."""
         power = 0.0 if self.strategy == "equal" else 1.0 / self.temperature
         weights = {name: length**power for name, length in lengths.items()}
         total = sum(weights.values())
         return {name: weight / total for name, weight in weights.items()}
 
     def main_of(self, lengths: Mapping[str, int]) -> str:
-        """The main task.
-
-        Args:
-            lengths: rows of each task.
-
-        Raises:
-            ValueError: it is none of the tasks.
-        """
+        """The main task."""
         main = next(iter(lengths)) if self.main_task is None else self.main_task
         if main not in lengths:
             raise ValueError(f"`main_task` must be one of {sorted(lengths)}, got {main!r}.")
@@ -99,7 +85,7 @@ class Mixing:
         Raises:
             ValueError: the main task is none of the tasks.
 
-        Example:
+        Examples:
             >>> lengths = {"a": 80, "b": 16}
             >>> Mixing("equal").batches_per_epoch(lengths, 8)
             {'a': 6, 'b': 6}
@@ -147,7 +133,7 @@ class MixedBatchSampler(Sampler[list[int]]):
     Raises:
         ValueError: a task has no rows, or see `Mixing`.
 
-    Example:
+    Examples:
         >>> sampler = MixedBatchSampler({"a": 4, "b": 2}, 2, Mixing(), seed=0)
         >>> sorted(sorted(batch) for batch in sampler)
         [[0, 1], [2, 3], [4, 5]]
@@ -178,11 +164,7 @@ class MixedBatchSampler(Sampler[list[int]]):
         return self
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch whose batches come next.
-
-        Args:
-            epoch: from 0.
-        """
+        """Choose the epoch whose batches come next."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -223,6 +205,3 @@ class MixedBatchSampler(Sampler[list[int]]):
 def _shuffled(batches: list[list[int]], generator: torch.Generator) -> list[list[int]]:
     """The batches in a drawn order."""
     return [batches[number] for number in torch.randperm(len(batches), generator=generator).tolist()]
-
-
-__all__ = ["STRATEGIES", "MixedBatchSampler", "Mixing"]

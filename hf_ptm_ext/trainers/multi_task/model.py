@@ -18,10 +18,13 @@ from torch import nn
 from transformers.utils import ModelOutput
 
 from ...objectives import mean_squares, smoothness_loss, soft_label_loss, symmetric_kl
+from ..auxiliary import unlike, written
 
 TEACHER_COLUMNS = ("teacher_logits", "teacher_probabilities")
 # Smallest probability of a teacher whose logarithm is taken.
 SMALLEST = 1e-12
+# Options of `Smart` that `smoothness_loss` takes as they are.
+ASCENT = ("rule", "steps", "step_size", "noise_std", "radius", "norm")
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ class MultiTaskModel(nn.Module):
     Raises:
         ValueError: there are no models, or their encoders differ.
 
-    Example:
+    Examples:
         >>> from transformers import BertConfig, BertForSequenceClassification, BertForTokenClassification
         >>> config = BertConfig(
         ...     vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
@@ -89,22 +92,22 @@ class MultiTaskModel(nn.Module):
     ):
         super().__init__()
         if not models:
-            raise ValueError("`models` must have at least one task, got none.")
+            raise ValueError(f"`models` must have at least one task, got {models}.")
         bad = [name for name in models if not name or "." in name]
         if bad:
             raise ValueError(f"`models` must be named without dots, got {bad}.")
         self.own_names = {name: list(model.state_dict()) for name, model in models.items()}
-        encoders = {name: model.base_model for name, model in models.items()}
+        encoders: dict[str, Any] = {name: model.base_model for name, model in models.items()}
         shared = max(encoders.values(), key=lambda encoder: len(list(encoder.parameters())))
         for name, model in models.items():
             _check_alike(name, encoders[name], shared)
-            setattr(model, model.base_model_prefix, shared)
+            setattr(model, str(model.base_model_prefix), shared)
         self.models = nn.ModuleDict(models)
         self.loss_weights = {name: float((loss_weights or {}).get(name, 1.0)) for name in models}
         self.smart = smart
 
     @property
-    def encoder(self) -> nn.Module:
+    def encoder(self) -> Any:
         """The encoder that all tasks share."""
         return next(iter(self.models.values())).base_model
 
@@ -113,14 +116,9 @@ class MultiTaskModel(nn.Module):
         """The shared encoder's configuration."""
         return self.encoder.config
 
-    def gradient_checkpointing_enable(self, *args: Any, **kwargs: Any) -> None:
-        """As the encoder's own.
-
-        Args:
-            args: as the encoder's.
-            kwargs: as the encoder's.
-        """
-        self.encoder.gradient_checkpointing_enable(*args, **kwargs)
+    def activation_checkpointing_enable(self, activation_checkpointing_kwargs: Any = None, **kwargs: Any) -> None:
+        """As the encoder's own."""
+        self.encoder.activation_checkpointing_enable(activation_checkpointing_kwargs, **kwargs)
 
     def forward(self, task: str, **inputs: Any) -> ModelOutput:
         """Run one task.
@@ -142,7 +140,8 @@ class MultiTaskModel(nn.Module):
             raise ValueError(f"`task` must be one of {sorted(self.models)}, got {task!r}.")
         teacher = {name: inputs.pop(name) for name in TEACHER_COLUMNS if name in inputs}
         smooth = self.training and self.smart is not None
-        with _embedded(self.models[task]) if smooth else nullcontext([]) as embedded:
+        watched: Any = _embedded(self.models[task]) if smooth else nullcontext([])
+        with watched as embedded:
             output = self.models[task](**inputs)
         terms: dict[str, torch.Tensor] = {}
         if output.get("loss") is not None:
@@ -198,37 +197,19 @@ class MultiTaskModel(nn.Module):
             logits,
             divergence=divergence,
             ascent=None if smart.stable else divergence,
-            rule=smart.rule,
-            steps=smart.steps,
-            step_size=smart.step_size,
-            noise_std=smart.noise_std,
-            radius=smart.radius,
-            norm=smart.norm,
+            **{name: getattr(smart, name) for name in ASCENT},
         )
 
     def unique_state_dict(self) -> dict[str, torch.Tensor]:
-        """Every tensor once, the encoder under the first task's name.
-
-        Returns:
-            Name -> tensor, contiguous and on the CPU.
-        """
+        """Every tensor once, the encoder under the first task's name."""
         found: dict[int, tuple[str, torch.Tensor]] = {}
         for name, value in self.state_dict(keep_vars=True).items():
             found.setdefault(id(value), (name, value))
-        return {name: value.detach().cpu().contiguous() for name, value in found.values()}
+        return written(dict(found.values()))
 
     def load_unique_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Load what `unique_state_dict` gave.
-
-        Args:
-            state: all of it.
-
-        Raises:
-            ValueError: a tensor is missing, unknown, or of another shape.
-        """
-        own = self.unique_state_dict()
-        wrong = sorted(own.keys() ^ state.keys())
-        wrong += [name for name in own.keys() & state.keys() if own[name].shape != state[name].shape]
+        """Load what `unique_state_dict` gave."""
+        wrong = unlike(self.unique_state_dict(), state)
         if wrong:
             raise ValueError(
                 f"`state` must have the tensors of the tasks {sorted(self.models)}; wrong are {wrong[:5]} "
@@ -237,37 +218,24 @@ class MultiTaskModel(nn.Module):
         self.load_state_dict(dict(state), strict=False)
 
     def save_tasks(self, folder: str | Path) -> list[Path]:
-        """Write each task's model as a plain checkpoint of its own class, to `folder/<task>`.
-
-        Args:
-            folder: where to.
-
-        Returns:
-            The folders written.
-        """
-        for name in self.models:
-            self.save_task(name, Path(folder) / name)
-        return [Path(folder) / name for name in self.models]
+        """Write each task's model as a plain checkpoint of its own class, to `folder/<task>`."""
+        folders = {name: Path(folder) / name for name in self.models}
+        for name, place in folders.items():
+            self.save_task(name, place)
+        return list(folders.values())
 
     def save_task(self, name: str, folder: str | Path) -> None:
-        """Write one task's model as a plain checkpoint of its own class.
-
-        Args:
-            name: of the task.
-            folder: where to.
-
-        Raises:
-            ValueError: the task is unknown.
-        """
+        """Write one task's model as a plain checkpoint of its own class."""
         if name not in self.models:
             raise ValueError(f"`name` must be one of {sorted(self.models)}, got {name!r}.")
         # A part of the shared encoder that this class does not have is left out.
         state = self.models[name].state_dict()
-        self.models[name].save_pretrained(folder, state_dict={key: state[key] for key in self.own_names[name]})
+        model: Any = self.models[name]
+        model.save_pretrained(folder, state_dict={key: state[key] for key in self.own_names[name]})
 
 
 @contextmanager
-def _embedded(model: nn.Module, replacement: torch.Tensor | None = None) -> Iterator[list[torch.Tensor]]:
+def _embedded(model: Any, replacement: torch.Tensor | None = None) -> Iterator[list[torch.Tensor]]:
     """What the embedding module gives (words, positions, segments, normalised) in a pass, or has given in its place.
 
     A model that adds its positions elsewhere has its word embeddings taken.
@@ -318,7 +286,7 @@ def _rows(task: str, logits: torch.Tensor, labels: torch.Tensor | None) -> torch
     return flat[labels.flatten() != -100]
 
 
-def _check_alike(name: str, encoder: nn.Module, shared: nn.Module) -> None:
+def _check_alike(name: str, encoder: Any, shared: Any) -> None:
     """Refuse an encoder that is not the shared one's like."""
     if encoder.config.model_type != shared.config.model_type:
         raise ValueError(
@@ -332,6 +300,3 @@ def _check_alike(name: str, encoder: nn.Module, shared: nn.Module) -> None:
             f"All tasks must have encoders of one size; that of `{name}` differs in {other[:3]}. Load every task's "
             "model from the same checkpoint."
         )
-
-
-__all__ = ["TEACHER_COLUMNS", "MultiTaskModel", "Smart"]

@@ -1,28 +1,116 @@
-"""A Trainer for several tasks: one task a batch, its own loss, metrics and collator."""
+"""Several tasks and their Trainer: one task a batch, its own loss, metrics and collator."""
 
 import inspect
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 from transformers.data.data_collator import default_data_collator
 from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.utils import SAFE_WEIGHTS_NAME
 from transformers.utils.generic import find_labels
 
+from ...files import file_aside, write_json
 from ...redaction import hide_secrets
-from ..base import TERM_SUFFIX, PtmTrainer
+from ..base import TERM_SUFFIX, PtmTrainer, from_checkpoint
 from .mixing import MixedBatchSampler, Mixing
 from .model import TEACHER_COLUMNS, MultiTaskModel, Smart
-from .tasks import TASK, Task, TaskCollator, TaskRows
 
 TASKS_FILE = "multi_task.json"
+TASK = "task"
+
+
+@dataclass
+class Task:
+    """One task of a `MultiTaskModel`.
+
+    Args:
+        model: a model with the task's head, such as `AutoModelForSequenceClassification.from_pretrained(...)`, or the
+            folder or repository of one; its encoder is replaced by the one that all tasks share.
+        train_rows: training rows, as a `Trainer` takes them; `None` for a task that is only evaluated.
+        eval_rows: evaluation rows.
+        data_collator: makes a batch of rows (default: the Trainer's).
+        compute_metrics: as a `Trainer`'s, for this task.
+        loss_weight: weight of its loss (reference: 1).
+        main_metric: name of the metric that counts in `eval_score` (default: the first one).
+        preprocess_logits_for_metrics: as a `Trainer`'s, for this task: what an evaluation keeps of the logits.
+
+    Examples:
+        >>> from transformers import BertConfig, BertForSequenceClassification
+        >>> config = BertConfig(
+        ...     vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
+        ... )
+        >>> Task(BertForSequenceClassification(config), train_rows=[{"input_ids": [5], "labels": 0}]).loss_weight
+        1.0
+    """
+
+    model: Any
+    train_rows: Any = None
+    eval_rows: Any = None
+    data_collator: Callable[[list[Any]], dict[str, Any]] | None = None
+    compute_metrics: Callable[[Any], dict[str, float]] | None = None
+    loss_weight: float = 1.0
+    main_metric: str | None = None
+    preprocess_logits_for_metrics: Callable[[Any, Any], Any] | None = None
+
+    def __post_init__(self) -> None:
+        self.model = from_checkpoint(self.model)
+
+
+class TaskRows(Dataset):
+    """The rows of several tasks one after the other, each with the name of its task.
+
+    Args:
+        rows: task -> rows.
+
+    Examples:
+        >>> rows = TaskRows({"a": [{"input_ids": [1]}], "b": [{"input_ids": [2]}, {"input_ids": [3]}]})
+        >>> len(rows), rows[2], rows.lengths
+        (3, {'input_ids': [3], 'task': 'b'}, {'a': 1, 'b': 2})
+    """
+
+    def __init__(self, rows: Mapping[str, Sequence[Any]]):
+        self.rows = dict(rows)
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """Number of rows of each task."""
+        return {name: len(rows) for name, rows in self.rows.items()}
+
+    def __len__(self) -> int:
+        return sum(self.lengths.values())
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        for name, rows in self.rows.items():
+            if index < len(rows):
+                return {**rows[index], TASK: name}
+            index -= len(rows)
+        raise IndexError(f"there are {len(self)} rows")
+
+
+@dataclass
+class TaskCollator:
+    """Makes a batch of rows of one task with that task's collator, and names the task.
+
+    Args:
+        collators: task -> its collator.
+    """
+
+    collators: dict[str, Callable[[list[Any]], dict[str, Any]]]
+
+    def __call__(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        names = {row[TASK] for row in rows}
+        if len(names) != 1:
+            raise ValueError(f"A batch must have rows of one task, got those of {sorted(names)}.")
+        (name,) = names
+        plain = [{column: value for column, value in row.items() if column != TASK} for row in rows]
+        return {**self.collators[name](plain), TASK: name}
 
 
 class MultiTaskTrainer(PtmTrainer):
@@ -80,8 +168,6 @@ class MultiTaskTrainer(PtmTrainer):
         )
         # Losses are means over batches: upstream must not rescale them by counts of labels.
         self.model_accepts_loss_kwargs = False
-        self._batches: dict[str, int] = {}
-        self._batches_before: dict[str, int] = {}
 
     # ---- rows ----
 
@@ -95,13 +181,9 @@ class MultiTaskTrainer(PtmTrainer):
             self._signature_columns = sorted(names)
 
     def get_train_dataloader(self) -> DataLoader:
-        """Batches of one task each, this process's share.
-
-        Raises:
-            ValueError: no task has training rows.
-        """
+        """Batches of one task each, this process's share."""
         if self.train_dataset is None:
-            raise ValueError("`tasks` must have one with `train_rows`, got none.")
+            raise ValueError(f"`tasks` must have one with `train_rows`, got none in {list(self.tasks)}.")
         sampler = MixedBatchSampler(
             self.train_dataset.lengths,
             self.args.train_batch_size,
@@ -111,12 +193,13 @@ class MultiTaskTrainer(PtmTrainer):
             self.args.world_size,
         )
         with self._recorded_collator():
+            collator = self.data_collator
+            if self.args.remove_unused_columns:
+                collator = self._get_collator_with_removed_columns(collator, description="training")
             return DataLoader(
                 self.train_dataset,
                 batch_sampler=sampler,
-                collate_fn=self._get_collator_with_removed_columns(self.data_collator, description="training")
-                if self.args.remove_unused_columns
-                else self.data_collator,
+                collate_fn=collator,
                 num_workers=self.args.dataloader_num_workers,
                 pin_memory=self.args.dataloader_pin_memory,
             )
@@ -126,25 +209,15 @@ class MultiTaskTrainer(PtmTrainer):
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
-        """Evaluate every task with its own metrics.
-
-        Args:
-            eval_dataset: task -> rows (default: those of the tasks).
-            ignore_keys: as upstream.
-            metric_key_prefix: put before every metric.
-
-        Returns:
-            `<prefix>_<task>_<metric>` of each task, and `<prefix>_score`, the mean of the main metrics.
-
-        Raises:
-            ValueError: no task has evaluation rows, or a task is unknown.
-        """
+        """Evaluate every task with its own metrics."""
         if isinstance(eval_dataset, TaskRows):  # upstream's loop over a dictionary comes here with one of them
             (name,) = eval_dataset.rows
             return self._evaluate_task(name, eval_dataset, ignore_keys, metric_key_prefix)
         given = self.eval_dataset if eval_dataset is None else eval_dataset
         if not given:
-            raise ValueError("`tasks` must have one with `eval_rows`, or give `eval_dataset`, got neither.")
+            raise ValueError(
+                f"One of `tasks` = {list(self.tasks)} must have `eval_rows`, or give `eval_dataset`, got {given}."
+            )
         unknown = sorted(given.keys() - self.tasks.keys())
         if unknown:
             raise ValueError(f"`eval_dataset` must have rows of {sorted(self.tasks)}, got those of {unknown}.")
@@ -155,8 +228,8 @@ class MultiTaskTrainer(PtmTrainer):
             task_rows = rows if isinstance(rows, TaskRows) else TaskRows({name: rows})
             found = self._evaluate_task(name, task_rows, ignore_keys, prefix)
             metrics.update(found)
-            if f"{prefix}_{self._main_metric(name, found, prefix)}" in found:
-                scores.append(found[f"{prefix}_{self._main_metric(name, found, prefix)}"])
+            main = f"{prefix}_{self._main_metric(name, found, prefix)}"
+            scores += [found[main]] if main in found else []
         if scores:
             score = {f"{metric_key_prefix}_score": sum(scores) / len(scores)}
             self.log(score)
@@ -190,21 +263,11 @@ class MultiTaskTrainer(PtmTrainer):
         return next((key for key in own if key not in upstream), "")
 
     def predict(self, test_dataset: Any, ignore_keys: list[str] | None = None, metric_key_prefix: str = "test") -> Any:
-        """Predict rows of one task.
-
-        Args:
-            test_dataset: `TaskRows` of one task.
-            ignore_keys: as upstream.
-            metric_key_prefix: put before every metric.
-
-        Returns:
-            As upstream.
-
-        Raises:
-            ValueError: the rows are not those of one task.
-        """
+        """Predict rows of one task."""
         if not isinstance(test_dataset, TaskRows) or len(test_dataset.rows) != 1:
-            raise ValueError('`test_dataset` must be the rows of one task: `TaskRows({"name": rows})`.')
+            raise ValueError(
+                f'`test_dataset` must be the rows of one task, `TaskRows({{"name": rows}})`, got {type(test_dataset)}.'
+            )
         (name,) = test_dataset.rows
         with self._one_task(name, ignore_keys) as ignored:
             return super().predict(test_dataset, ignored, metric_key_prefix)
@@ -212,35 +275,19 @@ class MultiTaskTrainer(PtmTrainer):
     # ---- loss terms in the log ----
 
     def _remember_terms(self, outputs: dict[str, Any], num_items_in_batch: torch.Tensor | int | None) -> None:
-        """Sums of the terms and the number of batches that had them: a task's mean is over its own batches."""
-        for name, value in outputs.items():
-            if name.endswith(TERM_SUFFIX) and torch.is_tensor(value) and value.dim() == 0:
-                part = value.detach().float()
-                self._term_sums[name] = self._term_sums[name] + part if name in self._term_sums else part
-                self._batches[name] = self._batches.get(name, 0) + 1
+        """As they are: a task's mean is over its own batches."""
+        self._terms.add(outputs, 1.0)
 
-    def _forget_update(self) -> None:
-        super()._forget_update()
-        self._batches = dict(self._batches_before)
-
-    def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
-        self._batches_before = dict(self._batches)
-        return super().get_batch_samples(*args, **kwargs)
-
-    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        """As upstream, with the mean of each task's loss since the last log."""
-        if "loss" in logs and self._updates_since_log:
-            # Every process has the same names in the same order, whatever tasks it saw.
-            names = [*(f"{name}{TERM_SUFFIX}" for name in self.tasks), "distillation_loss", "smoothness_loss"]
-            zero = torch.zeros((), device=self.args.device)
-            sums = torch.stack([self._term_sums.get(name, zero).to(zero.device) for name in names])
-            counts = torch.tensor([float(self._batches.get(name, 0)) for name in names], device=zero.device)
-            sums, counts = self.accelerator.reduce(torch.stack([sums, counts]), reduction="sum")
-            for name, total, count in zip(names, sums.tolist(), counts.tolist(), strict=True):
-                if count:
-                    logs[name] = round(total / count, 6)
-            self._term_sums, self._batches, self._updates_since_log = {}, {}, 0
-        super().log(logs, *args, **kwargs)
+    def _term_means(self) -> dict[str, float]:
+        """The mean of each task's loss over its batches since the last log, of all processes."""
+        # Every process has the same names in the same order, whatever tasks it saw.
+        names = [*(f"{name}{TERM_SUFFIX}" for name in self.tasks), "distillation_loss", "smoothness_loss"]
+        zero = torch.zeros((), device=self.args.device)
+        sums = torch.stack([self._terms.sums.get(name, zero).to(zero.device) for name in names])
+        counts = torch.tensor([float(self._terms.counts.get(name, 0)) for name in names], device=zero.device)
+        sums, counts = self.accelerator.reduce(torch.stack([sums, counts]), reduction="sum")
+        totals = zip(names, sums.tolist(), counts.tolist(), strict=True)
+        return {name: round(total / count, 6) for name, total, count in totals if count}
 
     # ---- checkpoints ----
 
@@ -248,17 +295,15 @@ class MultiTaskTrainer(PtmTrainer):
         """The weights with the encoder once, and what tasks they are of."""
         if not self.args.should_save:
             return
-        folder = Path(output_dir if output_dir is not None else self.args.output_dir)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = Path(output_dir or self.args.output_dir)
         model = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
-        weights = folder / f"{SAFE_WEIGHTS_NAME}.partial"
-        save_file(model.unique_state_dict(), str(weights), metadata={"format": "pt"})
-        weights.replace(folder / SAFE_WEIGHTS_NAME)
+        with file_aside(folder / SAFE_WEIGHTS_NAME) as weights:
+            save_file(model.unique_state_dict(), str(weights), metadata={"format": "pt"})
         tasks = {
             name: {"class": type(task).__name__, "config": task.config.to_diff_dict(), "labels": _labels(task)}
             for name, task in model.models.items()
         }
-        (folder / TASKS_FILE).write_text(json.dumps(tasks, ensure_ascii=False, indent=2), encoding="utf-8")
+        write_json(folder / TASKS_FILE, tasks, ensure_ascii=False)
         if self.processing_class is not None:
             self.processing_class.save_pretrained(folder)
         hide_secrets(self.args)
@@ -289,6 +334,3 @@ def _label_names(cls: type) -> list[str]:
 def _labels(model: nn.Module) -> dict[str, str]:
     """The names of a task's classes."""
     return {str(number): str(label) for number, label in getattr(model.config, "id2label", {}).items()}
-
-
-__all__ = ["TASKS_FILE", "MultiTaskTrainer"]

@@ -69,7 +69,7 @@ def test_title_case_of_rare_words_is_kept_where_the_model_has_capitals():
     assert words == ["Films", "are"]
     assert set(candidates[0]) == {"Unlikely", "Probable", "Certain"}
     lower = augmentation(tokenizer=wordpiece(lowercase=False))
-    assert lower.candidates_of(["Films"])[0][1] == {0: ["Films"]}, "no vector for it as it is written"
+    assert lower.candidates_of(["Films"])[0][1] == {0: ["Films"]}, "no vector for it is written"
 
 
 @pytest.mark.parametrize("model_type", ["bert", "electra", "distilbert", "spanbert", "roberta"])

@@ -211,6 +211,7 @@ def test_attention_implementations_agree():
     assert_same(*results, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_compiled_layers_serve_every_choice():
     """Same loss and gradients; the choice is made outside the graphs, which are those of layers, not of choices."""
     model = TheseusModel(predecessor(6), 3).train()

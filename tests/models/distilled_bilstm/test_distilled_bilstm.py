@@ -212,6 +212,7 @@ def test_weights_that_a_file_lacks_are_initialised(tmp_path):
     assert 0 < model.dense.weight.std() < 1
 
 
+@pytest.mark.slow
 def test_a_process_without_the_package(tmp_path):
     jobs = []
     heads = (("AutoModel", DistilledBiLstmModel), ("AutoModelForSequenceClassification", None))

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from transformers import BertTokenizerFast
 
-from hf_ptm_ext.models.ernie_thu.entity_vocab_ernie_thu import EntityVocabulary
-from hf_ptm_ext.models.ernie_thu.processing_ernie_thu import ErnieThuProcessor
+from hf_ptm_ext import EntityVocabulary, ErnieThuProcessor
 
 TESTS = Path(__file__).resolve().parents[2]
 

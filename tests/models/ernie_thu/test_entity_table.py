@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
-from hf_ptm_ext.models.ernie_thu import entity_vocab_ernie_thu
-from hf_ptm_ext.models.ernie_thu.entity_table_ernie_thu import EntityTable
-from hf_ptm_ext.models.ernie_thu.entity_vocab_ernie_thu import EntityVocabulary
+from hf_ptm_ext import EntityTable, EntityVocabulary
+from hf_ptm_ext.models import entity_vocab_ernie_thu
 
 VECTORS = np.arange(12, dtype=np.float32).reshape(4, 3) / 4 - 1
 QIDS = ["Q392", "Q1322", "Q90", "Q7"]
@@ -344,7 +343,7 @@ def test_word2vec_text_is_read(tmp_path, table, header):
 MEASURE = """
     import sys, time
     import numpy as np, torch
-    from hf_ptm_ext.models.ernie_thu.entity_table_ernie_thu import EntityTable
+    from hf_ptm_ext import EntityTable
 
     def anonymous():
         line = next(line for line in open("/proc/self/status", encoding="utf-8") if line.startswith("RssAnon"))

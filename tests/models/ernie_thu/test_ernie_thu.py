@@ -12,8 +12,8 @@ from transformers import (
     Trainer,
 )
 
-from hf_ptm_ext.models.ernie_thu.configuration_ernie_thu import ErnieThuConfig
-from hf_ptm_ext.models.ernie_thu.modeling_ernie_thu import (
+from hf_ptm_ext.models.configuration_ernie_thu import ErnieThuConfig
+from hf_ptm_ext.models.modeling_ernie_thu import (
     ErnieThuForEntityTyping,
     ErnieThuForMaskedLM,
     ErnieThuForPreTraining,

@@ -7,9 +7,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from hf_ptm_ext import EntityTable
 from hf_ptm_ext.conversion.ernie_thu import convert_config, convert_state_dict, infer_layer_types, revert_state_dict
-from hf_ptm_ext.models.ernie_thu.entity_table_ernie_thu import EntityTable
-from hf_ptm_ext.models.ernie_thu.modeling_ernie_thu import (
+from hf_ptm_ext.models.modeling_ernie_thu import (
     ErnieThuForEntityTyping,
     ErnieThuForPreTraining,
     ErnieThuForQuestionAnswering,

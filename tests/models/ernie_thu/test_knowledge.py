@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file
 from transformers import TrainingArguments
 
-from hf_ptm_ext.models.ernie_thu.configuration_ernie_thu import ErnieThuConfig
-from hf_ptm_ext.models.ernie_thu.entity_table_ernie_thu import EntityTable
-from hf_ptm_ext.models.ernie_thu.modeling_ernie_thu import (
+from hf_ptm_ext import EntityTable
+from hf_ptm_ext.models.configuration_ernie_thu import ErnieThuConfig
+from hf_ptm_ext.models.modeling_ernie_thu import (
     ErnieThuForPreTraining,
     ErnieThuForSequenceClassification,
     ErnieThuModel,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hf_ptm_ext.models.ernie_thu import matcher_ernie_thu
-from hf_ptm_ext.models.ernie_thu.matcher_ernie_thu import ErnieThuMatcher, fold_case
+from hf_ptm_ext.models import matcher_core
+from hf_ptm_ext.models.matcher_core import LongestMatcher, fold_case
 
 LETTERS = "abAB 9_-巴黎คéİß."
 # All letters, or few of them, so that names share beginnings.
@@ -54,7 +54,7 @@ def by_definition(names, text, ignore_case, whole_words):
 @example(names=["aaaa", "aaaab"], text="aaaa", ignore_case=False, whole_words=True)
 @example(names=["abaaab", "ab", "abaa"], text="abaaaa", ignore_case=False, whole_words=False)
 def test_both_searches_find_what_the_definition_says(backend, names, text, ignore_case, whole_words):
-    matcher = ErnieThuMatcher(names, ignore_case=ignore_case, whole_words=whole_words, backend=backend)
+    matcher = LongestMatcher(names, ignore_case=ignore_case, whole_words=whole_words, backend=backend)
     assert matcher.find(text) == by_definition(names, text, ignore_case, whole_words)
 
 
@@ -62,53 +62,53 @@ def test_both_searches_find_what_the_definition_says(backend, names, text, ignor
 def test_names_in_words_are_found_only_if_asked_for(backend):
     names = ["art", "New York", "York"]
     text = "party art New Yorkers in New York"
-    assert ErnieThuMatcher(names, backend=backend).find(text) == [(6, 9, 0), (25, 33, 1)]
-    anywhere = ErnieThuMatcher(names, whole_words=False, backend=backend).find(text)
+    assert LongestMatcher(names, backend=backend).find(text) == [(6, 9, 0), (25, 33, 1)]
+    anywhere = LongestMatcher(names, whole_words=False, backend=backend).find(text)
     assert anywhere == [(1, 4, 0), (6, 9, 0), (10, 18, 1), (25, 33, 1)]
 
 
 @pytest.mark.parametrize("backend", ["rust", "python"])
 def test_chinese_names_are_found_without_spaces(backend):
-    matcher = ErnieThuMatcher(["巴黎", "巴黎圣母院", "IBM"], backend=backend)
+    matcher = LongestMatcher(["巴黎", "巴黎圣母院", "IBM"], backend=backend)
     assert matcher.find("他在巴黎圣母院和巴黎的IBM工作") == [(2, 7, 1), (8, 10, 0), (11, 14, 2)]
 
 
 @pytest.mark.parametrize("backend", ["rust", "python"])
 def test_case_folds_without_moving_places(backend):
-    matcher = ErnieThuMatcher(["paris"], ignore_case=True, backend=backend)
+    matcher = LongestMatcher(["paris"], ignore_case=True, backend=backend)
     assert matcher.find("İİİ PARIS, Paris") == [(4, 9, 0), (11, 16, 0)]
-    assert ErnieThuMatcher(["paris"], backend=backend).find("PARIS paris") == [(6, 11, 0)]
+    assert LongestMatcher(["paris"], backend=backend).find("PARIS paris") == [(6, 11, 0)]
 
 
 def test_a_dictionary_may_be_empty_and_its_names_not():
-    assert ErnieThuMatcher([]).find("text") == []
+    assert LongestMatcher([]).find("text") == []
     with pytest.raises(ValueError, match="empty"):
-        ErnieThuMatcher(["a", ""])
+        LongestMatcher(["a", ""])
     with pytest.raises(TypeError, match="texts"):
-        ErnieThuMatcher([3])
+        LongestMatcher([3])
     with pytest.raises(ValueError, match="`backend`"):
-        ErnieThuMatcher(["a"], backend="c")
+        LongestMatcher(["a"], backend="c")
 
 
 @pytest.mark.parametrize("backend", ["rust", "python"])
 def test_a_matcher_travels_to_workers(backend):
-    matcher = ErnieThuMatcher(["Paris"], backend=backend)
+    matcher = LongestMatcher(["Paris"], backend=backend)
     matcher.find("Paris")
     assert pickle.loads(pickle.dumps(matcher)).find("in Paris") == [(3, 8, 0)]
 
 
 def test_without_the_package_the_search_is_in_python(monkeypatch):
-    monkeypatch.setattr(matcher_ernie_thu, "ahocorasick_rs", None)
-    assert ErnieThuMatcher(["Paris"]).backend == "python"
+    monkeypatch.setattr(matcher_core, "ahocorasick_rs", None)
+    assert LongestMatcher(["Paris"]).backend == "python"
     with pytest.raises(ImportError, match="pip install ahocorasick-rs"):
-        ErnieThuMatcher(["Paris"], backend="rust")
+        LongestMatcher(["Paris"], backend="rust")
 
 
 def test_the_file_works_where_the_package_is_missing():
     script = (
         "import sys; sys.modules['ahocorasick_rs'] = None\n"
-        "from hf_ptm_ext.models.ernie_thu.matcher_ernie_thu import ErnieThuMatcher\n"
-        "matcher = ErnieThuMatcher(['Paris'])\n"
+        "from hf_ptm_ext.models.matcher_core import LongestMatcher\n"
+        "matcher = LongestMatcher(['Paris'])\n"
         "print(matcher.backend, matcher.find('in Paris'))"
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, encoding="utf-8")

@@ -3,9 +3,9 @@
 import torch
 from datasets import Dataset
 
-from hf_ptm_ext.models.ernie_thu.configuration_ernie_thu import ErnieThuConfig
-from hf_ptm_ext.models.ernie_thu.fusion_ernie_thu import unread_weights
-from hf_ptm_ext.models.ernie_thu.modeling_ernie_thu import (
+from hf_ptm_ext.models.configuration_ernie_thu import ErnieThuConfig
+from hf_ptm_ext.models.fusion_ernie_thu import unread_weights
+from hf_ptm_ext.models.modeling_ernie_thu import (
     ErnieThuForEntityTyping,
     ErnieThuForMaskedLM,
     ErnieThuForMultipleChoice,

@@ -10,11 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import DataCollatorForTokenClassification, DataCollatorWithPadding
 
-from hf_ptm_ext.models.ernie_thu.alignment_ernie_thu import thin
-from hf_ptm_ext.models.ernie_thu.entity_table_ernie_thu import EntityTable
-from hf_ptm_ext.models.ernie_thu.entity_vocab_ernie_thu import EntityVocabulary
-from hf_ptm_ext.models.ernie_thu.linker_ernie_thu import DictionaryLinker
-from hf_ptm_ext.models.ernie_thu.processing_ernie_thu import ErnieThuProcessor
+from hf_ptm_ext import DictionaryLinker, EntityTable, EntityVocabulary, ErnieThuProcessor
+from hf_ptm_ext.models.annotations_ernie_thu import thin
 
 from .conftest import SPAN_PIECES, SPECIAL, tokenizer_of
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hf_ptm_ext.data.entity_records import processor_arguments
+from hf_ptm_ext.data.annotated_text import processor_arguments
 
 FIELDS = ("input_ids", "attention_mask", "token_type_ids", "entity_mask")
 

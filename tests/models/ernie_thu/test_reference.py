@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from hf_ptm_ext.conversion.ernie_thu import convert_config, convert_state_dict, revert_state_dict
-from hf_ptm_ext.models.ernie_thu.modeling_ernie_thu import ErnieThuForPreTraining
+from hf_ptm_ext.models.modeling_ernie_thu import ErnieThuForPreTraining
 from tests.models.ernie_thu.reference import Reference, reference_losses
 from tests.tolerance import assert_agrees
 

@@ -3,8 +3,8 @@
 import torch
 from datasets import Dataset
 
-from hf_ptm_ext.models.ib_bert.configuration_ib_bert import IBBertConfig
-from hf_ptm_ext.models.ib_bert.modeling_ib_bert import (
+from hf_ptm_ext.models.configuration_ib_bert import IBBertConfig
+from hf_ptm_ext.models.modeling_ib_bert import (
     IBBertForMaskedLM,
     IBBertForMultipleChoice,
     IBBertForNextSentencePrediction,

@@ -240,7 +240,7 @@ def test_inputs_that_cannot_be_are_refused():
         model(encoder_hidden_states=(torch.zeros(1, 2, 32),))
     with pytest.raises(TypeError, match="did you mean `attention_mask`"):
         model(IDS, attention_maks=MASK)
-    with pytest.raises(ValueError, match=r"none of K-Adapter's: other\.weight"):
+    with pytest.raises(ValueError, match=r"none of K-Adapter's: `other\.weight"):
         convert_state_dict({"other.weight": torch.zeros(1)}, convert_config({}))
     with pytest.raises(TypeError, match="`original` must be a mapping"):
         convert_config([])

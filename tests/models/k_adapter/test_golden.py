@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from hf_ptm_ext.conversion.k_adapter import convert_config, convert_state_dict, revert_state_dict
-from hf_ptm_ext.models.k_adapter.modeling_k_adapter import (
+from hf_ptm_ext.models.modeling_k_adapter import (
     KAdapterForDependencyHeads,
     KAdapterForRelationClassification,
     KAdapterModel,

@@ -2,8 +2,8 @@
 
 import torch
 
-from hf_ptm_ext.models.k_adapter.configuration_k_adapter import KAdapterConfig
-from hf_ptm_ext.models.k_adapter.modeling_k_adapter import (
+from hf_ptm_ext.models.configuration_k_adapter import KAdapterConfig
+from hf_ptm_ext.models.modeling_k_adapter import (
     KAdapterForDependencyHeads,
     KAdapterForQuestionAnswering,
     KAdapterForRelationClassification,

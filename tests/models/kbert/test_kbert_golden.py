@@ -8,14 +8,13 @@ import torch
 from safetensors.torch import load_file
 
 from hf_ptm_ext.conversion.kbert import convert_config, convert_state_dict, revert_state_dict
-from hf_ptm_ext.models.kbert.modeling_kbert import (
+from hf_ptm_ext.models.modeling_kbert import (
     KBertForPreTraining,
     KBertForSequenceClassification,
     KBertForTokenClassification,
     KBertModel,
-    kbert_visible_matrix,
 )
-from hf_ptm_ext.models.kbert.visibility_kbert import Knowledge, soft_position_ids
+from hf_ptm_ext.models.visibility_kbert import SentenceTree, kbert_visible_matrix
 from tests.tolerance import assert_agrees
 
 pytestmark = pytest.mark.golden
@@ -68,7 +67,7 @@ def test_two_numbers_per_token_say_what_the_matrix_says(golden, check):
     matrix = kbert_visible_matrix(given["word_index"], given["branch_id"])
     assert torch.equal(matrix, given["visible_matrix"].bool())
     real = given["branch_id"] >= 0
-    positions = soft_position_ids(Knowledge(given["word_index"], given["branch_id"]))
+    positions = SentenceTree(real.shape, given["word_index"], given["branch_id"]).soft_positions()
     assert torch.equal(positions[real], given["soft_position_ids"][real])
 
 

@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from hf_ptm_ext import KBertConfig, KBertForSequenceClassification, KBertTokenizer, KnowledgeGraph
-from hf_ptm_ext.models.kbert.restoration_kbert import RestoredEntity, RestoredToken, tag_spans
+from hf_ptm_ext.models.encoding_kbert import RestoredEntity, RestoredToken, tag_spans
 
 WORDS = [
     *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
@@ -575,7 +575,7 @@ def test_restoring_needs_the_same_batch(tokenizer):
         tokenizer.restore([0, 0], got)
     batch = tokenizer(["北京"], return_tensors="pt")
     for single in ([0] * 8, ["O"] * 8):
-        with pytest.raises(ValueError, match=r"`predictions` must have a row for each .* got a single row for 1"):
+        with pytest.raises(ValueError, match=r"got a single row for a batch of 1 .*Pass a list of rows"):
             tokenizer.restore(single, batch)
     with pytest.raises(ValueError, match="`encoding` must be what this tokenizer returned"):
         tokenizer.restore([0], {"input_ids": [1]})
@@ -755,7 +755,7 @@ def test_datasets_knows_it_again_after_use(tokenizer):
 
 
 def test_the_package_is_not_needed_for_the_search(tokenizer, monkeypatch):
-    monkeypatch.setattr(sys.modules["hf_ptm_ext.models.kbert.matcher_kbert"], "ahocorasick_rs", None)
+    monkeypatch.setattr(sys.modules["hf_ptm_ext.models.matcher_core"], "ahocorasick_rs", None)
     without = KBertTokenizer(VOCAB, kg=tokenizer.kg)
     texts = ["在北京", "the New York Times of New York", "party"]
     assert without(texts) == tokenizer(texts)

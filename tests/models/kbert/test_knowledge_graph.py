@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_ptm_ext.models.kbert.knowledge_graph_kbert import KNOWLEDGE_GRAPH_FILE, KnowledgeGraph
+from hf_ptm_ext.models.knowledge_graph_kbert import KNOWLEDGE_GRAPH_FILE, KnowledgeGraph
 
 # From a Windows editor: byte-order mark, CRLF, a repeated triple, blanks for tabs in line 6, four fields in line 8.
 MESSY = (

@@ -2,8 +2,8 @@
 
 import torch
 
-from hf_ptm_ext.models.kbert.configuration_kbert import KBertConfig
-from hf_ptm_ext.models.kbert.modeling_kbert import (
+from hf_ptm_ext.models.configuration_kbert import KBertConfig
+from hf_ptm_ext.models.modeling_kbert import (
     KBertForMaskedLM,
     KBertForMultipleChoice,
     KBertForPreTraining,

@@ -6,15 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
-from hf_ptm_ext.models.kbert.configuration_kbert import KBertConfig
-from hf_ptm_ext.models.kbert.modeling_kbert import (
+from hf_ptm_ext.models.configuration_kbert import KBertConfig
+from hf_ptm_ext.models.modeling_kbert import (
     KBertForMaskedLM,
     KBertForPreTraining,
     KBertForTokenClassification,
     KBertModel,
-    kbert_visible_matrix,
 )
-from hf_ptm_ext.models.kbert.visibility_kbert import knowledge_of, soft_position_ids
+from hf_ptm_ext.models.visibility_kbert import SentenceTree, kbert_visible_matrix
 from tests.conformance.attention import assert_gradients_equal
 from tests.conformance.family import assert_same
 from tests.models.kbert.trees import as_batch, trees, write_out
@@ -74,8 +73,8 @@ def test_the_rule_is_that_of_a_tree(drawn, restart, padding, left):
     texts = [write_out(tree, restart) for tree in drawn]
     batch = as_batch(texts, max(len(text.word_index) for text in texts) + padding, left)
     assert torch.equal(kbert_visible_matrix(batch["word_index"], batch["branch_id"]), batch["matrix"])
-    knowledge = knowledge_of(batch["word_index"], batch["branch_id"], None, None)
-    assert torch.equal(soft_position_ids(knowledge), batch["position_ids"])
+    text = SentenceTree(batch["word_index"].shape, batch["word_index"], batch["branch_id"])
+    assert torch.equal(text.soft_positions(), batch["position_ids"])
 
 
 @settings(max_examples=200, deadline=None)
@@ -84,8 +83,8 @@ def test_the_rule_holds_for_texts_that_were_cut(tree, length):
     """In the middle of a branch, too."""
     batch = as_batch([write_out(tree, length=length)], width=14 + length)
     assert torch.equal(kbert_visible_matrix(batch["word_index"], batch["branch_id"]), batch["matrix"])
-    knowledge = knowledge_of(batch["word_index"], batch["branch_id"], None, None)
-    assert torch.equal(soft_position_ids(knowledge), batch["position_ids"])
+    text = SentenceTree(batch["word_index"].shape, batch["word_index"], batch["branch_id"])
+    assert torch.equal(text.soft_positions(), batch["position_ids"])
 
 
 # ---- the model ----

@@ -1,7 +1,7 @@
 """The MASS family passes the conformance suite of encoder-decoders, generation included."""
 
-from hf_ptm_ext.models.mass.configuration_mass import MassConfig
-from hf_ptm_ext.models.mass.modeling_mass import (
+from hf_ptm_ext.models.configuration_mass import MassConfig
+from hf_ptm_ext.models.modeling_mass import (
     MassForConditionalGeneration,
     MassForSequenceClassification,
     MassModel,

@@ -4,8 +4,8 @@ import pytest
 import torch
 from transformers import BartConfig, BartForConditionalGeneration
 
-from hf_ptm_ext.models.mass.configuration_mass import MassConfig
-from hf_ptm_ext.models.mass.modeling_mass import MassForConditionalGeneration
+from hf_ptm_ext.models.configuration_mass import MassConfig
+from hf_ptm_ext.models.modeling_mass import MassForConditionalGeneration
 
 SIZES = {
     "vocab_size": 60,

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from hf_ptm_ext.conversion.mass import convert_config, convert_state_dict, revert_state_dict
-from hf_ptm_ext.models.mass.modeling_mass import MassForConditionalGeneration, MassModel
+from hf_ptm_ext.models.modeling_mass import MassForConditionalGeneration, MassModel
 from tests.tolerance import assert_agrees
 
 pytestmark = pytest.mark.golden

@@ -4,8 +4,8 @@ import pytest
 import torch
 from transformers.modeling_outputs import BaseModelOutput
 
-from hf_ptm_ext.models.mass_nmt.configuration_mass_nmt import MassNmtConfig
-from hf_ptm_ext.models.mass_nmt.modeling_mass_nmt import MassNmtForConditionalGeneration, MassNmtModel
+from hf_ptm_ext.models.configuration_mass_nmt import MassNmtConfig
+from hf_ptm_ext.models.modeling_mass_nmt import MassNmtForConditionalGeneration, MassNmtModel
 from tests.conformance.encoder_decoder import (
     EncoderDecoderConformance,
     EncoderDecoderGenerationChecks,

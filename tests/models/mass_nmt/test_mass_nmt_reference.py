@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hf_ptm_ext.conversion.mass_nmt import convert_config, convert_state_dict, revert_state_dict
-from hf_ptm_ext.models.mass_nmt.modeling_mass_nmt import MassNmtForConditionalGeneration, mass_nmt_beam_search
+from hf_ptm_ext.models.modeling_mass_nmt import MassNmtForConditionalGeneration, mass_nmt_beam_search
 from tests.tolerance import assert_agrees
 
 from .reference import Reference

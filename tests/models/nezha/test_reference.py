@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from hf_ptm_ext.conversion.nezha import convert_config, convert_state_dict, revert_state_dict
-from hf_ptm_ext.models.nezha.modeling_nezha import NezhaForPreTraining
+from hf_ptm_ext.models.modeling_nezha import NezhaForPreTraining
 from tests.models.nezha.reference import Reference
 from tests.tolerance import assert_agrees
 

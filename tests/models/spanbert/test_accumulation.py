@@ -4,8 +4,8 @@ import pytest
 import torch
 from datasets import Dataset
 
-from hf_ptm_ext.models.spanbert.configuration_spanbert import SpanBertConfig
-from hf_ptm_ext.models.spanbert.modeling_spanbert import SpanBertForPreTraining
+from hf_ptm_ext.models.configuration_spanbert import SpanBertConfig
+from hf_ptm_ext.models.modeling_spanbert import SpanBertForPreTraining
 from hf_ptm_ext.trainers import PtmTrainer
 from tests.conformance.trainer import arguments
 

@@ -3,8 +3,8 @@
 import torch
 from datasets import Dataset
 
-from hf_ptm_ext.models.spanbert.configuration_spanbert import SpanBertConfig
-from hf_ptm_ext.models.spanbert.modeling_spanbert import (
+from hf_ptm_ext.models.configuration_spanbert import SpanBertConfig
+from hf_ptm_ext.models.modeling_spanbert import (
     SpanBertForMaskedLM,
     SpanBertForMultipleChoice,
     SpanBertForPreTraining,

@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file
 
 from hf_ptm_ext.conversion.spanbert import convert_config, convert_state_dict, revert_state_dict
-from hf_ptm_ext.models.spanbert.configuration_spanbert import SpanBertConfig
-from hf_ptm_ext.models.spanbert.modeling_spanbert import SpanBertForPreTraining
+from hf_ptm_ext.models.configuration_spanbert import SpanBertConfig
+from hf_ptm_ext.models.modeling_spanbert import SpanBertForPreTraining
 from tests.models.spanbert.reference import Reference, reference_losses
 from tests.tolerance import assert_agrees
 

@@ -22,9 +22,9 @@ from transformers import (
 )
 from transformers.utils.generic import find_labels
 
-from hf_ptm_ext.models.spanbert.configuration_spanbert import SpanBertConfig
-from hf_ptm_ext.models.spanbert.inputs_spanbert import first_token_states, position_ids_of
-from hf_ptm_ext.models.spanbert.modeling_spanbert import (
+from hf_ptm_ext.models.configuration_spanbert import SpanBertConfig
+from hf_ptm_ext.models.inputs_core import first_token_states, position_ids_of
+from hf_ptm_ext.models.modeling_spanbert import (
     SpanBertForMaskedLM,
     SpanBertForPreTraining,
     SpanBertForSequenceClassification,
@@ -358,13 +358,10 @@ def test_terms_that_label_smoothing_leaves_out_are_named(tmp_path, warnings_of_t
 # ---- memory ----
 
 EVALUATION_MEMORY = """
-import re, sys
-from pathlib import Path
+import sys
 import torch
 from hf_ptm_ext import SpanBertConfig, SpanBertForPreTraining
-
-def peak():  # of this process alone: getrusage's starts at that of the process it was forked from
-    return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) / 1024
+from tests.memory import peak_megabytes
 
 def batch(rows):
     ids = torch.randint(5, 30000, (rows, 64))
@@ -379,10 +376,10 @@ config = SpanBertConfig(
 )
 model = SpanBertForPreTraining(config).eval()
 model.evaluation_sums(**batch(1))
-before, size = peak(), int(sys.argv[1])
+before, size = peak_megabytes(), int(sys.argv[1])
 for _ in range(64 // size):
     model.evaluation_sums(**batch(size))
-print(peak() - before)
+print(peak_megabytes() - before)
 """
 
 

@@ -17,8 +17,8 @@ from transformers import (
 import hf_ptm_ext
 from hf_ptm_ext import UniLMConfig, UniLMForConditionalGeneration
 from hf_ptm_ext.conversion.unilm import convert_config, convert_state_dict
-from hf_ptm_ext.models.unilm.beam_search_unilm import _best_hypotheses, unilm_beam_search
-from hf_ptm_ext.models.unilm.beam_search_unilm import generate as generate_of_checkpoint
+from hf_ptm_ext.models.beam_search_unilm import _best_hypotheses, unilm_beam_search
+from hf_ptm_ext.models.custom_generate_unilm import generate as generate_of_checkpoint
 from tests.models.unilm.plain_reference import beam_search, options
 from tests.tolerance import assert_agrees
 

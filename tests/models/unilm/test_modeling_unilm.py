@@ -6,8 +6,8 @@ import pytest
 import torch
 from transformers import DynamicCache, StaticCache
 
-from hf_ptm_ext.models.unilm.configuration_unilm import UniLMConfig
-from hf_ptm_ext.models.unilm.modeling_unilm import (
+from hf_ptm_ext.models.configuration_unilm import UniLMConfig
+from hf_ptm_ext.models.modeling_unilm import (
     UniLMForConditionalGeneration,
     UniLMForMaskedLM,
     UniLMForMultipleChoice,
@@ -16,8 +16,8 @@ from hf_ptm_ext.models.unilm.modeling_unilm import (
     UniLMForSequenceClassification,
     UniLMForTokenClassification,
     UniLMModel,
-    unilm_attention_mask,
 )
+from hf_ptm_ext.models.modes_unilm import unilm_attention_mask
 from tests.conformance import EncoderConformance
 from tests.conformance.family import (
     LENGTHS,

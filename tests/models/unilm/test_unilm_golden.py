@@ -8,11 +8,11 @@ import torch
 from safetensors.torch import load_file
 
 from hf_ptm_ext.conversion.unilm import convert_config, convert_state_dict, revert_state_dict
-from hf_ptm_ext.models.unilm.modeling_unilm import (
+from hf_ptm_ext.models.modeling_unilm import (
     UniLMForConditionalGeneration,
     UniLMForPreTraining,
-    unilm_attention_mask,
 )
+from hf_ptm_ext.models.modes_unilm import unilm_attention_mask
 from tests.tolerance import assert_agrees
 
 pytestmark = pytest.mark.golden

@@ -14,7 +14,7 @@ from hf_ptm_ext import (
     WeightedLayersForTokenClassification,
     WeightedLayersModel,
 )
-from hf_ptm_ext.models.weighted_layers.mix_weighted_layers import normalized
+from hf_ptm_ext.models.mix_weighted_layers import normalized
 from tests.models.weighted_layers.test_modeling_weighted_layers import ENCODER
 from tests.tolerance import assert_agrees
 

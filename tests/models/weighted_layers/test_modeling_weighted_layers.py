@@ -1,7 +1,7 @@
 """The weighted-layers family passes the conformance checks that apply around an encoder of upstream's."""
 
-from hf_ptm_ext.models.weighted_layers.configuration_weighted_layers import WeightedLayersConfig
-from hf_ptm_ext.models.weighted_layers.modeling_weighted_layers import (
+from hf_ptm_ext.models.configuration_weighted_layers import WeightedLayersConfig
+from hf_ptm_ext.models.modeling_weighted_layers import (
     WeightedLayersForQuestionAnswering,
     WeightedLayersForSequenceClassification,
     WeightedLayersForTokenClassification,

@@ -4,8 +4,8 @@ import pytest
 import torch
 from datasets import Dataset
 
-from hf_ptm_ext.models.zen.configuration_zen import ZenConfig
-from hf_ptm_ext.models.zen.modeling_zen import (
+from hf_ptm_ext.models.configuration_zen import ZenConfig
+from hf_ptm_ext.models.modeling_zen import (
     ZenForMaskedLM,
     ZenForMultipleChoice,
     ZenForNextSentencePrediction,
@@ -219,13 +219,13 @@ class TestZen(EncoderConformance):
         """The warning names the part that is not trained; a text without n-grams is that BERT."""
         from transformers import BertConfig, BertModel
 
-        from hf_ptm_ext.models.zen import loading_zen
+        from hf_ptm_ext.models import loading_core
 
         sizes = {name: value for name, value in self.config_kwargs.items() if "word" not in name}
         bert = BertModel(BertConfig(**sizes)).eval()
         bert.save_pretrained(tmp_path)
         said = []
-        monkeypatch.setattr(loading_zen.logger, "warning", said.append)
+        monkeypatch.setattr(loading_core.logger, "warning", said.append)
         model = ZenModel.from_pretrained(tmp_path, word_vocab_size=NGRAMS, num_hidden_word_layers=1).eval()
         assert len(said) == 1
         assert "n-gram encoder" in said[0]

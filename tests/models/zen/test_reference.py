@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from transformers import BertConfig, BertModel
 
 from hf_ptm_ext.conversion.zen import convert_config, convert_state_dict, revert_state_dict
-from hf_ptm_ext.models.zen.modeling_zen import ZenForPreTraining
+from hf_ptm_ext.models.modeling_zen import ZenForPreTraining
 from tests.models.zen.reference import Reference
 from tests.tolerance import assert_agrees
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer, BertTokenizerFast, DataCollatorWithPadding
 
 from hf_ptm_ext import DataCollatorForMaskedLanguageModeling, DataCollatorWithNgrams, ZenTokenizer
-from hf_ptm_ext.models.zen.lexicon_zen import NgramIndex, proportional_limit, read_lexicon
+from hf_ptm_ext.models.lexicon_zen import NgramIndex, proportional_limit, read_lexicon
 
 CHARACTERS = "提高速公路的人口数量增长很快"
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(CHARACTERS), "new", "york", "##er"]

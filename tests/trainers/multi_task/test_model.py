@@ -13,8 +13,9 @@ from transformers import (
     RobertaForSequenceClassification,
 )
 
+from hf_ptm_ext import SanConfig, SanForSequenceClassification
 from hf_ptm_ext.objectives import smoothness_loss, stable_kl, symmetric_kl
-from hf_ptm_ext.trainers import MultiTaskModel, Smart, StochasticAnswerClassifier
+from hf_ptm_ext.trainers import MultiTaskModel, Smart
 from tests.trainers.multi_task.small_tasks import SIZES, config, models, rows
 
 
@@ -33,6 +34,12 @@ def test_all_tasks_have_one_encoder_and_their_own_heads():
         given = batch(task)
         torch.testing.assert_close(model(task=task, **given).loss, one(**given).loss)
         assert f"{task}_loss" in model(task=task, **given)
+
+
+def test_activation_checkpointing_reaches_the_encoder():
+    model = MultiTaskModel(models())
+    model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
+    assert model.encoder.is_activation_checkpointing
 
 
 def test_saved_tasks_are_plain_checkpoints(tmp_path):
@@ -106,7 +113,7 @@ def test_smoothness_is_part_of_the_loss_in_training_only(task):
 
 def pair_model(**options):
     torch.manual_seed(0)
-    return StochasticAnswerClassifier(BertModel(config()), num_labels=3, **options)
+    return SanForSequenceClassification.from_encoder(BertModel(config()), num_labels=3, **options)
 
 
 PAIR = {
@@ -125,7 +132,7 @@ def test_the_answer_network_gives_probabilities_and_reads_no_padding():
 
 
 def test_turns_are_left_out_in_training_only():
-    model = pair_model(turn_dropout=0.5, dropout=0.0)
+    model = pair_model(turn_dropout=0.5, classifier_dropout=0.0)
     torch.manual_seed(1)
     outputs = [model.train()(**PAIR).logits for _ in range(4)]
     assert any(not torch.equal(outputs[0], other) for other in outputs[1:])
@@ -137,11 +144,20 @@ def test_an_answer_network_is_saved_and_read(tmp_path):
     model = pair_model(turns=2).eval()
     wrapper = MultiTaskModel({"pairs": model})
     (folder,) = wrapper.save_tasks(tmp_path)
-    again = StochasticAnswerClassifier.from_pretrained(folder)
+    again = AutoModelForSequenceClassification.from_pretrained(folder)
+    assert type(again) is SanForSequenceClassification
     assert again.classifier.turns == 2
     torch.testing.assert_close(again(**PAIR).logits, model(**PAIR).logits)
-    with pytest.raises(ValueError, match="has no answer_head"):
-        StochasticAnswerClassifier.from_pretrained(tmp_path)
+
+
+def test_an_answer_network_shares_an_encoder_and_keeps_its_own_file(tmp_path):
+    """The other task's encoder has a pooler, which is no part of this one's checkpoint."""
+    wrapper = MultiTaskModel({"pairs": pair_model(), "topic": models()["topic"]}).eval()
+    assert wrapper.models["pairs"].encoder is wrapper.models["topic"].bert
+    wrapper.save_tasks(tmp_path)
+    again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "pairs")
+    assert not [name for name in again.state_dict() if "pooler" in name]
+    torch.testing.assert_close(again(**PAIR).logits, wrapper(task="pairs", **PAIR).logits)
 
 
 def test_what_does_not_fit_is_refused():
@@ -165,7 +181,7 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="gives no `logits`"):
         questions(task="qa", input_ids=torch.tensor([[2, 5]]))
     with pytest.raises(ValueError, match="must have two segments"):
-        StochasticAnswerClassifier(BertModel(BertConfig(vocab_size=40, type_vocab_size=1, **SIZES)), 2)
+        SanConfig(encoder_config=BertConfig(vocab_size=40, type_vocab_size=1, **SIZES))
     with pytest.raises(ValueError, match="mark a second text"):
         pair_model()(input_ids=torch.tensor([[2, 5]]), token_type_ids=torch.tensor([[0, 0]]))
     with pytest.raises(ValueError, match="must have the tensors of the tasks"):

@@ -7,7 +7,8 @@ import torch
 from torch.nn import functional
 from transformers import BertForSequenceClassification
 
-from hf_ptm_ext.trainers import MixedBatchSampler, Mixing, MultiTaskModel, Smart, StochasticAnswerHead
+from hf_ptm_ext import StochasticAnswerHead
+from hf_ptm_ext.trainers import MixedBatchSampler, Mixing, MultiTaskModel, Smart
 from tests.trainers.multi_task.small_tasks import config, rows
 
 

@@ -1,0 +1,13 @@
+"""Objectives of `hf-ptm-ext pretrain`: what each reads, trains and hides."""
+
+from .base import Objective
+from .denoising import Mass, SpanCorruption, TextInfilling, TranslationMasking
+from .masking import EntityDenoising, SpanMasking, TokenMasking, UniLMMasking, WholeWordMasking
+
+OBJECTIVES: dict[str, type[Objective]] = {
+    cls.name: cls
+    for cls in (
+        *(SpanMasking, TokenMasking, WholeWordMasking, UniLMMasking, EntityDenoising),
+        *(Mass, TextInfilling, SpanCorruption, TranslationMasking),
+    )
+}

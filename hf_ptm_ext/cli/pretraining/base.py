@@ -1,0 +1,186 @@
+"""What the pre-training job asks of an objective."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...collators import DataCollatorWithNgrams
+from ...data import (
+    PieceWordIds,
+    RowPacker,
+    SpecialTokens,
+    encode_documents,
+    jieba_segmenter,
+    next_sentence_pairs,
+    pretraining_dataset,
+    special_tokens_of,
+)
+from ...data.bad_rows import SKIP
+from ..arguments import ModelArguments
+from ..console import bar
+from ..families import takes
+from ..pretrain_arguments import DataArguments, ObjectiveArguments
+
+PARALLEL = ("source_column", "target_column", "target_train_file", "target_validation_file")
+
+
+def long_enough(row: dict[str, list[int]], shortest: int) -> bool:
+    """Whether a row has so many tokens."""
+    return len(row["input_ids"]) >= shortest
+
+
+class Objective(ABC):
+    """An objective: what it reads, which model it trains, and what its collator hides.
+
+    Its attributes: `name`, of the option `objective`; `description`, of the card; `template`, of the card (`None`: the
+    family's, which speaks of its own objective); `pipeline_tag`, the Hub's; `family`, of a new model; `term`, what the
+    loss of the labels is called; `denoises`, whether the labels are more than the hidden tokens; `pairs`, whether rows
+    are of two segments (`None`: if asked); `parallel`, whether it reads sentences with translations; `columns`, those
+    with a row's tokens; `collator_class`, what hides them, and `given`, the options that it takes.
+    """
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    template: ClassVar[str | None] = "encoder"
+    pipeline_tag: ClassVar[str] = "fill-mask"
+    family: ClassVar[str] = "spanbert"
+    term: ClassVar[str] = "mlm"
+    denoises: ClassVar[bool] = False
+    pairs: ClassVar[bool | None] = False
+    pair_variant: ClassVar[str] = "bert"
+    parallel: ClassVar[bool] = False
+    columns: ClassVar[Sequence[str]] = ("input_ids",)
+    collator_class: ClassVar[Any]
+    given: ClassVar[Sequence[str]] = ("mlm_probability", "mask_replace_prob", "random_replace_prob")
+    tokenizer: Any  # set by `prepare`
+    model: Any  # set by `build`
+
+    def __init__(self, model_args: ModelArguments, data_args: DataArguments, options: ObjectiveArguments):
+        self.model_args, self.data_args, self.options = model_args, data_args, options
+
+    def check(self) -> None:
+        """Complete the arguments, and refuse those that do not go together, before anything is read."""
+        data, options = self.data_args, self.options
+        if self.model_args.chosen_family is None or self.pairs:
+            self.model_args.family = self.family
+        if not self.parallel and any(getattr(data, name) is not None for name in PARALLEL):
+            raise ValueError(f"{', '.join(f'`{name}`' for name in PARALLEL)} name parallel text: set --objective tlm.")
+        if not self.parallel and data.on_bad_rows == SKIP:
+            raise ValueError(
+                f"`on_bad_rows` = {SKIP} is for rows of parallel text (--objective tlm), got objective {self.name}, "
+                "which reads documents."
+            )
+        if data.streaming and (options.next_sentence_prediction or self.pairs):
+            who = f"Objective {self.name}" if self.pairs else "`next_sentence_prediction`"
+            raise ValueError(f"{who} draws second segments from all documents: set streaming off.")
+        if self.pairs is False and options.next_sentence_prediction:
+            raise ValueError(f"`next_sentence_prediction` goes with objectives span, mlm and wwm, got {self.name}.")
+        options.next_sentence_prediction |= bool(self.pairs)
+        if options.entity_table is not None and self.name != "ernie_thu":
+            raise ValueError(
+                f"`entity_table` goes with objective ernie_thu, got {options.entity_table} with {self.name}."
+            )
+
+    # ---- tokenizer and rows ----
+
+    def fit(self, tokenizer: Any) -> Any:
+        """Give a tokenizer that was trained here what the objective needs."""
+        return tokenizer
+
+    def prepare(self, tokenizer: Any) -> None:
+        """Take the tokenizer, and read what else the rows are made with."""
+        self.tokenizer = tokenizer
+
+    @property
+    def processors(self) -> list[Any]:
+        """What is saved beside the model."""
+        return [self.tokenizer]
+
+    @cached_property
+    def specials(self) -> SpecialTokens:
+        """The special tokens around a text or a pair."""
+        return special_tokens_of(self.tokenizer)
+
+    @property
+    def keep(self) -> Any:
+        """Which rows are trained on; `None` for all."""
+        return None
+
+    @cached_property
+    def add_words(self) -> Any:
+        """Adds the words of the segmenter to a row, if there is one."""
+        if self.options.segmenter is None:
+            return None
+        return PieceWordIds(self.tokenizer, jieba_segmenter())
+
+    def rows(self, documents: Any, seed: int) -> Any:
+        """All rows of the documents, as a `datasets.Dataset`."""
+        from datasets import Dataset
+
+        if self.options.next_sentence_prediction:
+            rows = Dataset.from_list(self._segment_pairs(documents, seed))
+        else:
+            length, packed = self.data_args.max_seq_length, self.data_args.pack_rows
+            rows = pretraining_dataset(documents, self.tokenizer, max_seq_length=length, packed=packed, seed=seed)
+        rows = rows if self.keep is None else rows.filter(self.keep)
+        return rows if self.add_words is None else rows.map(self.add_words)
+
+    def _segment_pairs(self, documents: Any, seed: int) -> list[dict[str, Any]]:
+        """Two segments with `next_sentence_label`."""
+        pairs = next_sentence_pairs(
+            list(encode_documents(bar(documents, "documents"), self.tokenizer)),
+            self.data_args.max_seq_length - self.specials.pair_count,
+            np.random.default_rng(seed),
+            variant=self.pair_variant,
+        )
+        rows = [pair.features(self.specials) for pair in pairs]
+        if self.data_args.pack_rows:
+            packer = RowPacker(self.data_args.max_seq_length, self.tokenizer.pad_token_id)
+            rows = [row for pair in rows for row in packer.add(pair)] + packer.flush()
+        return rows
+
+    # ---- model ----
+
+    @abstractmethod
+    def load(self) -> Any:
+        """Load or make the model."""
+
+    def build(self) -> Any:
+        """Load or make the model, and refuse rows that it cannot take."""
+        data, self.model = self.data_args, self.load()
+        positions = getattr(self.model.config, "max_position_embeddings", None)
+        if positions is not None and data.max_seq_length > positions:
+            raise ValueError(
+                f"`max_seq_length` must not exceed the model's {positions} positions, got {data.max_seq_length}."
+            )
+        if data.pack_rows and not takes(self.model, "sequence_ids"):
+            raise ValueError(
+                f"`pack_rows` needs a model that keeps the sequences of a row apart, and {type(self.model).__name__} "
+                "does not take `sequence_ids`. Leave it out, or train a family of this package (`hf-ptm-ext systems`)."
+            )
+        return self.model
+
+    # ---- collator ----
+
+    def collator_options(self, counts: Any) -> dict[str, Any]:
+        """What else the collator is told."""
+        return {}
+
+    def budgets(self) -> dict[str, int]:
+        """The fixed sizes of a batch of rows of a fixed length, beside that length."""
+        return {}
+
+    def collator(self, seed: int, counts: Any, fixed_shapes: bool = False) -> Any:
+        """The collator; `counts` are those of each token of the training text."""
+        length = self.data_args.max_seq_length
+        options = {"tokenizer": self.tokenizer, "seed": seed, **self.options.given(*self.given)}
+        if fixed_shapes:
+            options |= {"pad_to_multiple_of": length, **self.budgets()}
+        collator = self.collator_class(**options, **self.collator_options(counts))
+        if not hasattr(self.tokenizer, "ngram_inputs"):
+            return collator
+        # ZEN: n-grams are those of the masked text.
+        return DataCollatorWithNgrams(collator, self.tokenizer, length, fixed_width=fixed_shapes)

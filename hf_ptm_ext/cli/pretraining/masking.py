@@ -1,0 +1,271 @@
+"""Objectives of encoders: hidden tokens are predicted, and what a family adds to them."""
+
+import math
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, PreTrainedConfig
+
+from ...collators import (
+    DataCollatorForDenoisingEntities,
+    DataCollatorForMaskedLanguageModeling,
+    DataCollatorForSpanMasking,
+    DataCollatorForUniLMPreTraining,
+    DataCollatorForWholeWordMasking,
+)
+from ...conversion.entity_tables import EntityTable, read_titles
+from ...conversion.unilm_tokenizer import unilm_tokenizer
+from ...data import encode_entity_documents, entity_pairs
+from ...models.annotations_ernie_thu import DictionaryLinker
+from ...models.processing_ernie_thu import ErnieThuProcessor
+from ..console import bar, phase
+from ..families import attention, family_class, load_checkpoint, named_config
+from ..recipes import parse_overrides
+from .base import Objective
+
+# Most sequences of a packed row (the row packer's default): each rounds its budget up.
+MAX_SEQUENCES = 16
+# Name of the entity table inside the trained folder, where the config points to.
+TABLE_FILE = "entity_table.safetensors"
+# Families whose masked language models have a head for next sentences beside them.
+WITH_NEXT_SENTENCES = ("ib_bert", "kbert", "nezha", "zen")
+
+
+class Masking(Objective):
+    """Hidden tokens are predicted; trains any masked language model under its own class.
+
+    `own_class`: trains the pre-training class of its family instead, which takes any BERT checkpoint.
+    """
+
+    own_class: ClassVar[bool] = False
+    pairs: ClassVar[bool | None] = None
+
+    def fields(self) -> dict[str, Any]:
+        """What the model's config is told."""
+        return {}
+
+    def load(self) -> Any:
+        """Load or make the encoder."""
+        model, fields = self.model_args, {**attention(self.model_args), **self.fields()}
+        paired = self.own_class or self.options.next_sentence_prediction
+        if model.model_name_or_path is None:
+            cls = family_class(model.family, "AutoModelForPreTraining" if paired else "AutoModelForMaskedLM")
+            return cls._from_config(self._new_config(fields))
+        if not self.own_class:
+            auto = AutoModelForPreTraining if paired else AutoModelForMaskedLM
+            return load_checkpoint(
+                model, auto, self.tokenizer, lambda config: self._check_pairs(config.model_type), **fields
+            )
+        cls = family_class(model.family, "AutoModelForPreTraining")
+        config, _ = PreTrainedConfig.get_config_dict(model.model_name_or_path, revision=model.model_revision)
+        model_type = config.get("model_type", "bert")
+        if model_type not in ("bert", model.family):
+            raise ValueError(
+                f"`model_name_or_path` is a {model_type} model; this objective trains {model.family}, which reads "
+                "BERT checkpoints. Use --objective mlm or --objective wwm for this one."
+            )
+        return load_checkpoint(model, cls, self.tokenizer, **fields)
+
+    def check(self) -> None:
+        """Refuse arguments that do not go together."""
+        super().check()
+        if self.model_args.model_name_or_path is None:
+            self._check_pairs(self.model_args.family)
+
+    def _check_pairs(self, kind: Any) -> None:
+        """Refuse next sentences for what has no head for them."""
+        if self.options.next_sentence_prediction and not self.own_class and kind not in WITH_NEXT_SENTENCES:
+            raise ValueError(
+                f"`next_sentence_prediction` = true goes with objective span, or with {self.name} for "
+                f"{', '.join(WITH_NEXT_SENTENCES)}; got {kind}."
+            )
+
+    def _new_config(self, fields: dict[str, Any]) -> Any:
+        """Configuration of a new encoder: a given one or the family's, overridden, fitted to the tokenizer."""
+        model, tokenizer = self.model_args, self.tokenizer
+        cls = family_class(model.family, "AutoConfig")
+        values: dict[str, Any] = {} if model.config_name is None else named_config(model).to_dict()
+        values.pop("model_type", None)
+        values |= parse_overrides(model.config_overrides, cls().to_dict(), cls.__name__)
+        values |= {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+        if hasattr(tokenizer, "lexicon"):  # ZEN's: a row for each n-gram, and one for padding
+            values["word_vocab_size"] = len(tokenizer.lexicon) + 1
+        values.setdefault("max_position_embeddings", max(self.data_args.max_seq_length, 512))
+        return cls(**{**values, **fields})
+
+    def budgets(self) -> dict[str, int]:
+        """The number of labels; each content block of a row rounds its own up."""
+        blocks = (MAX_SEQUENCES if self.data_args.pack_rows else 1) * (
+            2 if self.options.next_sentence_prediction else 1
+        )
+        labels = self.options.mlm_probability * self.data_args.max_seq_length + blocks
+        return {"label_budget": 8 * math.ceil(labels / 8)}
+
+
+class TokenMasking(Masking):
+    """BERT's and RoBERTa's masked language model."""
+
+    name = "mlm"
+    description = "Pre-trained by hf-ptm-ext with dynamic token masking (BERT, RoBERTa)."
+    collator_class = staticmethod(partial(DataCollatorForMaskedLanguageModeling, budget="exact"))
+
+
+class WholeWordMasking(Masking):
+    """BERT-WWM's."""
+
+    name = "wwm"
+    description = "Pre-trained by hf-ptm-ext with whole-word masking (BERT-WWM; Cui et al. 2019 for Chinese)."
+    collator_class = DataCollatorForWholeWordMasking
+
+    def collator_options(self, counts: Any) -> dict[str, Any]:
+        """What the words are."""
+        return {"word_boundaries": self.options.words}
+
+
+class SpanMasking(Masking):
+    """SpanBERT's: spans, and each of their tokens from the boundaries."""
+
+    name = "span"
+    description = (
+        "Pre-trained with SpanBERT's objectives by hf-ptm-ext: masked spans, and spans from their boundaries."
+    )
+    template = None
+    pair_variant = "spanbert"
+    own_class = True
+    collator_class = DataCollatorForSpanMasking
+    given = (*Masking.given, "geometric_p", "max_span_length")
+
+    def fields(self) -> dict[str, Any]:
+        """What the model's config is told: without next sentences nothing trains a pooler."""
+        paired = self.options.next_sentence_prediction
+        return {
+            **self.options.given("max_pair_targets", "sbo_loss_weight"),
+            "next_sentence_prediction": paired,
+            "add_pooling_layer": paired,
+        }
+
+    def budgets(self) -> dict[str, int]:
+        """The number of labels, of tokens and of boundary pairs."""
+        return super().budgets() | {"pair_budget": super().budgets()["label_budget"]}
+
+    def collator_options(self, counts: Any) -> dict[str, Any]:
+        """What the words are, which tokens are drawn, and how many of a span have a boundary loss."""
+        return {
+            "word_boundaries": self.options.words,
+            "random_token_counts": counts,
+            "max_pair_targets": self.model.config.max_pair_targets,
+        }
+
+
+class UniLMMasking(Masking):
+    """UniLM's: pairs in four attention modes, with next-sentence prediction."""
+
+    name = family = "unilm"
+    description = "Pre-trained by hf-ptm-ext as UniLM is: masked tokens in four attention modes, next sentences."
+    pairs = True
+    own_class = True
+    collator_class = DataCollatorForUniLMPreTraining
+
+    def prepare(self, tokenizer: Any) -> None:
+        """Take the tokenizer, which is saved with the model so that it pads for generation there too."""
+        self.tokenizer = unilm_tokenizer(tokenizer)
+
+    def fields(self) -> dict[str, Any]:
+        """What the model's config is told."""
+        return {"mask_token_id": self.tokenizer.mask_token_id, "eos_token_id": self.tokenizer.sep_token_id}
+
+
+class EntityDenoising(Masking):
+    """ERNIE-THU's: tokens, next sentences, and which entity stands where."""
+
+    name = family = "ernie_thu"
+    description = "Pre-trained by hf-ptm-ext as ERNIE-THU is: masked tokens, next sentences, denoised entities."
+    template = None
+    pairs = True
+    own_class = True
+    table: Any
+    processor: Any
+
+    def check(self) -> None:
+        """Refuse arguments that do not go together."""
+        super().check()
+        if self.data_args.pack_rows:
+            raise ValueError(
+                f"`pack_rows` must be off with objective {self.name}, whose rows are pairs with entities."
+            )
+        if self.options.entity_table is None:
+            raise ValueError(
+                f"`entity_table` goes with objective ernie_thu, which needs one, got {self.options.entity_table}. "
+                "Make one with `hf-ptm-ext train-entity-vectors`."
+            )
+
+    def prepare(self, tokenizer: Any) -> None:
+        """Take the tokenizer, and open table and dictionary."""
+        super().prepare(tokenizer)
+        path = Path(str(self.options.entity_table))
+        with phase("opening the entity table"):
+            self.table = table = EntityTable.from_file(path)
+        titles, any_case = self.options.entity_titles, self.options.ignore_title_case
+        if titles is not None:
+            with phase("reading the titles"):
+                pairs = read_titles(titles)
+                known = np.zeros(len(pairs)) if table.vocabulary is None else table.rows([name for _, name in pairs])
+            linker = DictionaryLinker(
+                [pair for pair, row in zip(pairs, known, strict=True) if row], ignore_case=any_case
+            )
+        elif table.vocabulary is not None and table.vocabulary.num_titles:
+            linker = DictionaryLinker.from_vocabulary(table.vocabulary, ignore_case=any_case)
+        else:
+            raise ValueError(
+                f"`entity_titles` must be named: the entity table {path} has no titles to find its entities in text "
+                "by. The file has a title, a tab and an entity on each line."
+            )
+        if not len(linker):
+            raise ValueError(f"`entity_titles` = {titles} names none of the entities of {path}.")
+        with phase(f"indexing {len(linker):,} titles"):
+            linker([""])  # makes the index
+        self.processor = ErnieThuProcessor(tokenizer, entity_vocab=table, linker=linker, on_dropped_entity="ignore")
+
+    @property
+    def processors(self) -> list[Any]:
+        """What is saved beside the model."""
+        return [self.tokenizer, self.processor]
+
+    def rows(self, documents: Any, seed: int) -> Any:
+        """Rows of two segments with entities and `next_sentence_label`, as ERNIE-THU's own data."""
+        from datasets import Dataset
+
+        linker, fewest = self.processor.linker, self.options.min_entities
+        shown = bar(documents, "documents")
+        annotated = (list(zip(document, linker(list(document)), strict=True)) for document in shown)
+        encoded = list(encode_entity_documents(annotated, self.processor))
+        random = np.random.default_rng(seed)
+        length = self.data_args.max_seq_length
+        rows = list(entity_pairs(encoded, length, self.specials, random, min_entities=fewest))
+        if not rows:
+            raise ValueError(
+                f"`min_entities` = {fewest} leaves no row. Lower it, raise `max_seq_length`, or give more titles."
+            )
+        return Dataset.from_list(rows)
+
+    def fields(self) -> dict[str, Any]:
+        """What the model's config is told."""
+        return {"entity_hidden_size": self.table.dim}
+
+    def load(self) -> Any:
+        """Load or make the encoder, with the entities' vectors."""
+        model = super().load()
+        model.set_entity_table(self.table, source={"path": TABLE_FILE})
+        return model
+
+    def collator_class(self, tokenizer: Any, seed: int, **options: Any) -> Any:
+        """Entities are hidden beside tokens."""
+        return DataCollatorForDenoisingEntities(
+            tokenizer,
+            replace_prob=self.options.entity_replace_prob,
+            mask_prob=self.options.entity_mask_prob,
+            mlm=DataCollatorForMaskedLanguageModeling(tokenizer, budget="exact", seed=seed, **options),
+            seed=seed,
+        )

@@ -1,1 +1,0 @@
-"""Distilled BiLSTM: a one-layer bidirectional LSTM over word vectors that learns from a fine-tuned encoder."""

@@ -1,1 +1,0 @@
-"""IB-BERT: MobileBERT's teacher, a BERT-large with inverted bottlenecks."""

@@ -1,1 +1,0 @@
-"""K-Adapter: knowledge in networks beside a frozen encoder."""

@@ -1,1 +1,0 @@
-"""MASS for translation: the XLM-based variant."""

@@ -1,1 +1,0 @@
-"""NEZHA: a Chinese BERT with functional relative positions in the scores and in the values."""

@@ -1,1 +1,0 @@
-"""SpanBERT: BERT pre-trained on contiguous masked spans with a span boundary objective."""

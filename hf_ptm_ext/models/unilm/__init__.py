@@ -1,1 +1,0 @@
-"""UniLM: one encoder that understands and generates, by four attention modes."""

@@ -1,1 +1,0 @@
-"""Weighted layers: a learned mixture of an encoder's layers as features."""
