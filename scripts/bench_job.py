@@ -129,7 +129,8 @@ def ours(options: argparse.Namespace, folder: str) -> tuple[Any, Any]:
     for name, value in training_words(options, folder).items():
         words += [f"--{name}", str(value)]
     job = Pretrain(*parse(words))
-    trainer = job.build()
+    job.prepare()
+    trainer, _ = job.build(*job.variants, job.training_args)
     rows = trainer.train_dataset
     lengths = [
         np.count_nonzero(row["sequence_ids"]) if "sequence_ids" in row else len(row["input_ids"])

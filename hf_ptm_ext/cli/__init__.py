@@ -35,23 +35,16 @@ COMMANDS = {
     "recipes": "list the recipes that come with the package, or print one",
     "env": "print the versions and devices that a report needs",
 }
-# These read their own command line, from the raw arguments.
+# The jobs, which read their own command line, from the raw arguments.
 RAW = (
     *("pretrain", "finetune", "adapt", "distill", "multitask", "stages"),
     *("finetune-seq2seq", "finetune-relations", "finetune-typing"),
 )
 
 USER_MISTAKE = 2
-JOBS = (
-    "pretrain",
-    "distill",
-    "adapt",
-    "multitask",
-    "stages",
-    *(name for name in COMMANDS if name.startswith("finetune")),
-)
-GO_ON = (
-    " The same command with --resume_from_checkpoint auto goes on from the last checkpoint or finished run, if any."
+INTERRUPTED = (
+    "interrupted. The same command with --resume_from_checkpoint auto goes on from the last checkpoint or finished "
+    "run, if any."
 )
 # `main` takes the option out before anything is parsed; the parsers have it for their help.
 DEBUG_HELP = "show the traceback of an error"
@@ -89,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()  # here, where an error of it can be told
         return code
     except KeyboardInterrupt:
-        return _fail(command, "interrupted." + GO_ON * (command in JOBS), 130, debug)
+        return _fail(command, INTERRUPTED if command in RAW else "interrupted", 130, debug)
     except BrokenPipeError:
         # The reader of the output has seen enough (`| head`); without this the interpreter complains at its end.
         _drop_output()

@@ -89,8 +89,9 @@ class JobArguments(TrainingArguments):
             self.save_total_limit = 2
         if self.dataloader_num_workers == -1:
             on_gpu = self.long and not self.use_cpu and torch.cuda.is_available()
-            cores = (os.cpu_count() or 1) // max(torch.cuda.device_count(), 1)
-            self.dataloader_num_workers = min(cores // 4, 4) if on_gpu else 0
+            allowed = getattr(os, "sched_getaffinity", None)  # fewer than the machine has in a container
+            cores = len(allowed(0)) if allowed is not None else os.cpu_count() or 1
+            self.dataloader_num_workers = min(cores // max(torch.cuda.device_count(), 1) // 4, 4) if on_gpu else 0
         super().__post_init__()
 
 

@@ -88,7 +88,7 @@ class Console:
         self._drawn = self._inside_line = False
         sys.stdout, sys.stderr = (_Stream(stream, self) for stream in self._streams)
         if os.name == "posix":
-            self._stand_in = subprocess.Popen([sys.executable, "-ISc", STAND_IN], stdin=subprocess.PIPE)
+            self._stand_in = subprocess.Popen([sys.executable, "-ISc", STAND_IN], stdin=subprocess.PIPE, bufsize=0)
         threading.Thread(target=self._watch, args=(self._ended,), daemon=True).start()
 
     def stop(self) -> None:
@@ -116,7 +116,7 @@ class Console:
             sys.stdout, sys.stderr = self._streams
             if self._stand_in is not None:
                 # It ends with its input, which would be open for as long as this process lives.
-                os.close(self._stand_in.stdin.fileno())
+                self._stand_in.stdin.close()
 
     # ---- drawing ----
 
@@ -163,7 +163,6 @@ class Console:
             if self.live and self._stand_in is not None:
                 with suppress(OSError):  # somebody ended it
                     self._stand_in.stdin.write(f"{since} {what}\n".encode())
-                    self._stand_in.stdin.flush()
 
     def _now(self) -> tuple[str, float]:
         return self._phases[-1] if self._phases else self._idle

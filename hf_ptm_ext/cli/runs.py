@@ -24,6 +24,7 @@ from ..redaction import redacted
 from ..trainers import checkpoints, last_complete_checkpoint
 from ..trainers.manifest import JOB_FILE, MANIFEST, TRAINER_STATE
 from ..trainers.pushes import PUSHED_FROM
+from .arguments import GO_ON
 from .console import console, is_first_process, log_to_console
 from .signature import changes, refuse_changes
 
@@ -43,7 +44,6 @@ MADE = ("_stages", "checkpoint-", "predictions_", "stage-", "training_args.bin")
 ALL_RESULTS = "all_results.json"
 WORK = ("trainer_state.json", CONFIG_NAME, "adapter_config.json", "results.json", ALL_RESULTS, "finished.json")
 RECORD = re.compile(r"seed\w+\.json")  # of a finished run, once it is whole
-AUTO = ("auto", "true")
 ENDED = "ended"  # in the place of a checkpoint
 
 
@@ -165,7 +165,7 @@ def choose_checkpoint(training_args: Any) -> str | None:
     """The checkpoint to resume from, if any, or `ENDED`; refuses to write over another run."""
     wanted = training_args.resume_from_checkpoint
     output = Path(training_args.output_dir)
-    if wanted is not None and str(wanted).lower() not in AUTO:
+    if wanted is not None and str(wanted).lower() not in GO_ON:
         if not Path(wanted).is_dir():
             raise ValueError(f"`resume_from_checkpoint` must be a checkpoint folder, got {wanted}.")
         return str(wanted)

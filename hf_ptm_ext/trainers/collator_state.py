@@ -116,16 +116,16 @@ class RecordedCollator:
     @contextmanager
     def _numbered(self) -> Iterator[None]:
         """In the block a part draws by the batch and by its calls in it; behind it every part is at the next batch."""
-        state = state_of(self.parts) if self.counted else {}
-        parts = [part for part in self.parts.values() if self.counted and hasattr(part, "numbered")]
-        for part in parts:
+        parts = {place: one for place, one in self.parts.items() if self.counted and hasattr(one, "numbered")}
+        state = state_of(parts)
+        for part in parts.values():
             part.numbered = 0
         try:
             yield
         finally:
-            for part in parts:
+            for part in parts.values():
                 part.numbered = None
-            restore(self.parts, after_calls(state, 1))
+            restore(parts, after_calls(state, 1))
 
     def state_before(self, number: int) -> State:
         """The collator's state before batch `number`; those of earlier ones are needed no more."""

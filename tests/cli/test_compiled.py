@@ -52,7 +52,9 @@ def test_nothing_is_compiled_again_behind_the_second_update(tmp_path, case):
         "output_dir": tmp_path,
         **CASES[case],
     }
-    trainer = Pretrain(*parse(flags(**values))).build()
+    job = Pretrain(*parse(flags(**values)))
+    job.prepare()
+    trainer, _ = job.build(*job.variants, job.training_args)
     graphs = Graphs()
     trainer.add_callback(graphs)
     trainer.train()
