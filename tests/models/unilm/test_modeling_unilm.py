@@ -18,7 +18,7 @@ from hf_ptm_ext.models.modeling_unilm import (
     UniLMModel,
 )
 from hf_ptm_ext.models.modes_unilm import unilm_attention_mask
-from tests.conformance import EncoderConformance
+from tests.conformance.bert_like import BertLikeConformance
 from tests.conformance.family import (
     LENGTHS,
     Head,
@@ -159,7 +159,7 @@ class UniLMCase:
         return rows
 
 
-class TestUniLM(UniLMCase, EncoderConformance):
+class TestUniLM(UniLMCase, BertLikeConformance):
     def inputs(self, head, *args, **kwargs):
         """A choice has no mode."""
         inputs = super().inputs(head, *args, **kwargs)
@@ -173,23 +173,6 @@ class TestUniLM(UniLMCase, EncoderConformance):
             for mode in range(4):
                 cases[f"packed, mode {mode}"] = {**packed, "lm_mode": torch.full_like(packed["lm_mode"], mode)}
         return cases
-
-    def main_labels(self, batch):
-        return {name: value for name, value in batch.items() if name != "next_sentence_label"}
-
-    def main_columns(self, head, dataset):
-        return [name for name in dataset.column_names if name != "next_sentence_label"]
-
-    def extra_columns(self, head, inputs):
-        """Everything else that a head names: one sequence a row, its positions, a label budget."""
-        if head.kind == "choice":
-            return {"position_ids": torch.arange(9).expand(8, 3, 9)}
-        columns = {"position_ids": torch.arange(9).expand(8, 9)}
-        if head.kind != "sequence":  # whose logits would be (batch, 1, num_labels) then
-            columns["sequence_ids"] = inputs["attention_mask"]
-        if head.kind == "vocabulary":
-            columns["label_positions"] = self.label_positions(self.labels(head, inputs)["labels"], 7)
-        return columns
 
     def test_modes_that_do_not_exist_are_refused(self):
         model, inputs = self.model(self.head("encoder")), self.inputs(self.head("encoder"))

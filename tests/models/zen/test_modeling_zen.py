@@ -2,45 +2,13 @@
 
 import pytest
 import torch
-from datasets import Dataset
 
-from hf_ptm_ext.models.configuration_zen import ZenConfig
-from hf_ptm_ext.models.modeling_zen import (
-    ZenForMaskedLM,
-    ZenForMultipleChoice,
-    ZenForNextSentencePrediction,
-    ZenForPreTraining,
-    ZenForQuestionAnswering,
-    ZenForSequenceClassification,
-    ZenForTokenClassification,
-    ZenModel,
-)
-from tests.conformance import EncoderConformance
-from tests.conformance.family import (
-    LENGTHS,
-    Head,
-    answer_labels,
-    assert_same,
-    choice_labels,
-    masked_lm_labels,
-    prediction,
-    sequence_labels,
-    token_labels,
-)
+from hf_ptm_ext.models import modeling_zen
+from tests.conformance.bert_like import BertLikeConformance
+from tests.conformance.family import LENGTHS, assert_same, prediction
 
 NGRAMS = 14  # rows of the table
 WIDTH = 4  # n-grams of a row, padding included
-
-
-def pretraining_labels(config, inputs, generator):
-    """Masked tokens and the next sentence."""
-    rows = inputs["input_ids"].shape[0]
-    return {**masked_lm_labels(config, inputs, generator), "next_sentence_label": torch.arange(rows) % 2}
-
-
-def pair_labels(config, inputs, generator):
-    """Does the second sentence follow?"""
-    return {"labels": torch.arange(inputs["input_ids"].shape[0]) % 2}
 
 
 def without_ngrams(config, inputs):
@@ -55,66 +23,8 @@ def padding_is_seen(config, inputs):
     return {"ngram_attention_mask": torch.ones_like(inputs["ngram_ids"])}
 
 
-class TestZen(EncoderConformance):
-    config_class = ZenConfig
-    base_class = ZenModel
-    heads = (
-        Head(ZenModel, "AutoModel", None, ("last_hidden_state", "pooler_output"), "encoder"),
-        Head(ZenForMaskedLM, "AutoModelForMaskedLM", masked_lm_labels, ("logits",), "vocabulary"),
-        Head(
-            ZenForPreTraining,
-            "AutoModelForPreTraining",
-            pretraining_labels,
-            ("prediction_logits", "seq_relationship_logits"),
-            "vocabulary",
-        ),
-        Head(
-            ZenForSequenceClassification,
-            "AutoModelForSequenceClassification",
-            sequence_labels,
-            ("logits",),
-            "sequence",
-            task_type="SEQ_CLS",
-            config={"problem_type": "single_label_classification"},
-        ),
-        Head(ZenForNextSentencePrediction, "AutoModelForNextSentencePrediction", pair_labels, ("logits",), "sequence"),
-        Head(
-            ZenForTokenClassification,
-            "AutoModelForTokenClassification",
-            token_labels,
-            ("logits",),
-            "token",
-            task_type="TOKEN_CLS",
-        ),
-        Head(
-            ZenForQuestionAnswering,
-            "AutoModelForQuestionAnswering",
-            answer_labels,
-            ("start_logits", "end_logits"),
-            "span",
-            task_type="QUESTION_ANS",
-        ),
-        Head(ZenForMultipleChoice, "AutoModelForMultipleChoice", choice_labels, ("logits",), "choice"),
-    )
-    config_kwargs = {
-        "vocab_size": 99,
-        "word_vocab_size": NGRAMS,
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_hidden_word_layers": 1,
-        "num_attention_heads": 4,
-        "intermediate_size": 37,
-        "max_position_embeddings": 32,
-    }
-    # Copies of another family's heads but for the encoder's inputs, which the checks of one forward pass see.
-    second_tier_heads = (
-        ZenForMaskedLM,
-        ZenForNextSentencePrediction,
-        ZenForSequenceClassification,
-        ZenForTokenClassification,
-        ZenForQuestionAnswering,
-        ZenForMultipleChoice,
-    )
+class TestZen(BertLikeConformance, modeling=modeling_zen, prefix="Zen"):
+    config_kwargs = {**BertLikeConformance.config_kwargs, "word_vocab_size": NGRAMS, "num_hidden_word_layers": 1}
     structured_inputs = {
         "no n-grams": without_ngrams,
         "nothing but padding": nothing_but_padding,
@@ -158,23 +68,8 @@ class TestZen(EncoderConformance):
         """LoRA on `query` and `value` reaches the n-grams too."""
         return config.num_hidden_layers + config.num_hidden_word_layers
 
-    def main_labels(self, batch):
-        return {name: value for name, value in batch.items() if name != "next_sentence_label"}
-
-    def main_columns(self, head: Head, dataset: Dataset) -> list[str]:
-        return [name for name in dataset.column_names if name != "next_sentence_label"]
-
     def extra_columns(self, head, inputs):
-        """Everything else that a head names."""
-        columns = {"ngram_attention_mask": (inputs["ngram_ids"] != 0).long()}
-        if head.kind == "choice":
-            return {**columns, "position_ids": torch.arange(9).expand(8, 3, 9)}
-        columns["position_ids"] = torch.arange(9).expand(8, 9)
-        if head.kind != "sequence":  # whose logits would be (batch, 1, num_labels) then
-            columns["sequence_ids"] = inputs["attention_mask"]
-        if head.kind == "vocabulary":
-            columns["label_positions"] = self.label_positions(self.labels(head, inputs)["labels"], 7)
-        return columns
+        return {"ngram_attention_mask": (inputs["ngram_ids"] != 0).long(), **super().extra_columns(head, inputs)}
 
     # ---- what only ZEN has ----
 
@@ -226,7 +121,7 @@ class TestZen(EncoderConformance):
         bert.save_pretrained(tmp_path)
         said = []
         monkeypatch.setattr(loading_core.logger, "warning", said.append)
-        model = ZenModel.from_pretrained(tmp_path, word_vocab_size=NGRAMS, num_hidden_word_layers=1).eval()
+        model = self.base_class.from_pretrained(tmp_path, word_vocab_size=NGRAMS, num_hidden_word_layers=1).eval()
         assert len(said) == 1
         assert "n-gram encoder" in said[0]
         ids = torch.tensor([[5, 6, 7, 8]])
