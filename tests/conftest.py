@@ -3,6 +3,7 @@
 Tier 0 (`make test`) is what has neither mark, tier 1 adds `full`, the second tier is `slow`.
 """
 
+import gc
 import os
 from pathlib import Path
 
@@ -64,3 +65,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
         if is_full(path, item):
             item.add_marker(pytest.mark.full)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported and collected out of the search for garbage, which each Trainer and job makes anew."""
+    gc.collect()
+    gc.freeze()

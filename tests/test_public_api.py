@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import hf_ptm_ext
+from tests.hub.checkpoints import run_script
 
 SNAPSHOT = Path(__file__).with_name("public_api.json")
 
@@ -78,38 +79,52 @@ def import_report() -> dict[str, Any]:
 
 
 def test_importing_costs_next_to_nothing():
-    reports = [import_report() for _ in range(3)]
-    report = reports[0]
+    report = import_report()
     own = [name for name in report["new"] if name.startswith("hf_ptm_ext")]
     assert set(own) == {"hf_ptm_ext", "hf_ptm_ext.registration", "hf_ptm_ext.version"}
     heavy = ("torch", "datasets", "peft", "accelerate", "numpy", "transformers.models", "transformers.modeling_utils")
     assert not [name for name in report["new"] if name.startswith(heavy)]
-    assert min(report["seconds"] for report in reports) < 0.2  # the best of three: other processes may be busy
+    # The best of up to three: other processes may be busy.
+    assert report["seconds"] < 0.2 or any(import_report()["seconds"] < 0.2 for _ in range(2))
 
 
-REGISTRATION = """
-import sys
-{first}
-import hf_ptm_ext
-import transformers
-{then}
+ORDERS = {
+    "ours first": "import hf_ptm_ext; import peft",
+    "peft first": "import peft; import hf_ptm_ext",  # and with it the Auto classes
+    "auto classes first": "import transformers.models.auto.modeling_auto; import hf_ptm_ext",
+    "auto classes later": "import hf_ptm_ext; from transformers import AutoModel",
+    "a part of peft after ours": "import hf_ptm_ext; from peft.peft_model import PeftModel",
+    "adapters alone": "from hf_ptm_ext.adapters import HoulsbyConfig",
+    "a part of the adapters": "from hf_ptm_ext.adapters.tuner import HoulsbyModel",
+    "looked for before it is imported": (
+        "import hf_ptm_ext, importlib.util; assert importlib.util.find_spec('peft'); import transformers, peft"
+    ),
+    "by the Trainer": "import hf_ptm_ext; from transformers import Trainer; import peft",
+    "twice": "import hf_ptm_ext; import peft; hf_ptm_ext.registration.register()",
+}
+FIRST_TIER = ("ours first", "peft first")
+STRICT = "import warnings\nwarnings.filterwarnings('error', category=UserWarning, module='hf_ptm_ext')\n"
+REGISTERED = """
+import sys, transformers
 config = transformers.AutoConfig.for_model("spanbert", hidden_size=32, num_attention_heads=4, num_hidden_layers=1)
 assert "hf_ptm_ext.models.modeling_spanbert" not in sys.modules
 model = transformers.AutoModelForMaskedLM.from_config(config)
 assert type(model).__name__ == "SpanBertForMaskedLM"
 assert type(model).__module__ == "hf_ptm_ext.models.modeling_spanbert"
+from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING, PEFT_TYPE_TO_TUNER_MAPPING
+from peft import PeftConfig, PeftType
+assert [PeftType(name).value for name in ("HOULSBY", "PFEIFFER")] == ["HOULSBY", "PFEIFFER"]
+print(PeftConfig.from_peft_type(peft_type="HOULSBY", reduction_factor=4).reduction_factor)
+print(PEFT_TYPE_TO_TUNER_MAPPING["PFEIFFER"].__name__)
 """
 
 
 @pytest.mark.parametrize(
-    ("first", "then"),
-    [("", ""), ("import transformers.models.auto.modeling_auto", ""), ("", "from transformers import AutoModel")],
-    ids=["lazy", "auto classes first", "auto classes later"],
+    "order", [name if name in FIRST_TIER else pytest.param(name, marks=pytest.mark.slow) for name in ORDERS]
 )
-def test_registration_works_in_any_order_and_imports_models_on_use(first, then):
-    code = REGISTRATION.format(first=first, then=then)
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, encoding="utf-8")
-    assert result.returncode == 0, result.stderr
+def test_models_and_adapters_are_registered_in_any_order_of_imports(order):
+    """And models are imported on use."""
+    assert run_script(f"{STRICT}{ORDERS[order]}\n{REGISTERED}", hidden=False).split() == ["4", "PfeifferModel"]
 
 
 def test_a_name_that_is_to_go_warns_and_names_its_replacement(monkeypatch):

@@ -106,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(command: str | None, arguments: list[str], position: int) -> int:
     if command in RAW:
-        code = importlib.import_module(f"{__name__}.{_module_of(command)}").run(arguments[position + 1 :])
+        code = _loaded(command).run(arguments[position + 1 :])
         _leave_the_other_processes()
         return code
     if command is not None and command not in COMMANDS:
@@ -119,6 +119,19 @@ def _run(command: str | None, arguments: list[str], position: int) -> int:
     subparser.refuse(rest)
     check_ranges(vars(namespace))
     return namespace.run(namespace)
+
+
+def _loaded(command: str) -> Any:
+    """A job's module. The libraries make a million objects that stay, so no search for garbage need look at them."""
+    fresh = "torch" not in sys.modules
+    if fresh:
+        gc.disable()
+    try:
+        return importlib.import_module(f"{__name__}.{_module_of(command)}")
+    finally:
+        if fresh:
+            gc.freeze()
+            gc.enable()
 
 
 def _leave_the_other_processes() -> None:

@@ -12,7 +12,13 @@ from tests.cli.test_loading import JOBS, polar, words  # noqa: F401 - a fixture
 from tests.hub.loopback_hub import running
 
 TOKEN = "hf_nobodyMayEverSeeThisOneAnywhere1234"
-RUN_ALL = "import json, sys; from hf_ptm_ext.cli import main; print([main(one) for one in json.loads(sys.argv[1])])"
+RUN_ALL = """
+import gc, json, sys
+from hf_ptm_ext.cli import main
+codes = [main(one) for one in json.loads(sys.argv[1])]
+assert gc.isenabled() and gc.get_freeze_count() > 100_000, "the libraries are left out of the search for garbage"
+print(codes)
+"""
 
 
 def run_jobs(hub, home, *lines, **environment):

@@ -14,6 +14,8 @@ from hf_ptm_ext.hub import fresh_process
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "tests" / "fixtures"
 
+# A fifth of the time that it takes to import torch and transformers goes to the search for garbage.
+WITHOUT_GARBAGE = "import gc\ngc.disable()\n"
 HIDE_PACKAGE = (
     "import importlib.util\n"
     f"spec = importlib.util.spec_from_file_location('fresh_process', {fresh_process.__file__!r})\n"
@@ -58,7 +60,7 @@ def run_script(code, *, hidden=True, timeout=120, **environment):
         What it printed. A failure fails the test with the script's last words.
     """
     result = subprocess.run(
-        [sys.executable, "-c", (HIDE_PACKAGE if hidden else "") + code],
+        [sys.executable, "-c", WITHOUT_GARBAGE + (HIDE_PACKAGE if hidden else "") + code],
         env={**os.environ, "PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false", **environment},
         cwd=ROOT,
         # Without an answer: whoever forgets `trust_remote_code` must fail, not wait.
