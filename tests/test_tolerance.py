@@ -80,5 +80,6 @@ def test_no_processor_decides(processor, threads):
     capability, count = run("-c", CAPABILITY).split()
     assert int(count) == threads
     assert reported is None or capability in reported
-    passed = run("-m", "pytest", "-m", "golden and not slow", "-p", "no:cacheprovider", "--tb=short", "tests")
+    files = [str(file) for file in (root / "tests").rglob("test_*.py") if "mark.golden" in file.read_text("utf-8")]
+    passed = run("-m", "pytest", "-m", "golden and not slow", "-p", "no:cacheprovider", "--tb=short", *files)
     assert "[100%]" in passed

@@ -1,6 +1,6 @@
 """Tiny students and teachers, rows to distil on, and one update as one process or several.
 
-python -m tests.distillation.pairs FOLDER PRESET ROWS_PER_PROCESS ACCUMULATION
+python -m tests.distillation.pairs FOLDER ROWS_PER_PROCESS ACCUMULATION PRESET ...
 """
 
 import json
@@ -151,9 +151,13 @@ def logged(run):
 
 
 if __name__ == "__main__":
-    before, run = one_update(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
-    if run.is_world_process_zero():
+    folder, size, accumulation, *presets = sys.argv[1:]
+    found = {}
+    for preset in presets:
+        before, run = one_update(f"{folder}/{preset}", preset, int(size), int(accumulation))
         weights = {name: value.flatten()[:50].tolist() for name, value in moved(before, run).items()}
-        print("RESULT" + json.dumps({"logged": logged(run), "moved": weights}))
+        found[preset] = {"logged": logged(run), "moved": weights}
+    if run.is_world_process_zero():
+        print("RESULT" + json.dumps(found))
     del run
     leave_the_others()

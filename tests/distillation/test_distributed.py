@@ -12,10 +12,16 @@ from tests.trainers.test_distributed import launch
 DEFAULT = ["tinybert-intermediate"]
 
 
-def assert_two_are_one(folder, preset, port):
-    before, whole = one_update(folder / "one", preset, 8, 1)
-    output = launch(port, "-m", "tests.distillation.pairs", str(folder / "two"), preset, "2", "2")
-    result = json.loads(output.partition("RESULT")[2].splitlines()[0])
+OTHERS = sorted(set(PRESET_NAMES) - set(DEFAULT))
+
+
+def by_two_processes(folder, port, presets):
+    output = launch(port, "-m", "tests.distillation.pairs", str(folder), "2", "2", *presets)
+    return json.loads(output.partition("RESULT")[2].splitlines()[0])
+
+
+def assert_two_are_one(folder, preset, result):
+    before, whole = one_update(folder, preset, 8, 1)
     for name, value in moved(before, whole).items():
         assert result["moved"][name] == pytest.approx(value.flatten()[:50].tolist(), rel=1e-4, abs=1e-6), name
     assert result["logged"] == pytest.approx(logged(whole), rel=1e-4)
@@ -23,10 +29,16 @@ def assert_two_are_one(folder, preset, port):
 
 @pytest.mark.parametrize("preset", DEFAULT)
 def test_an_update_of_two_processes_is_that_of_one(tmp_path, preset):
-    assert_two_are_one(tmp_path, preset, 29631)
+    assert_two_are_one(tmp_path / "one", preset, by_two_processes(tmp_path / "two", 29631, [preset])[preset])
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory):
+    """The updates of all the other presets, which two processes make one after the other."""
+    return by_two_processes(tmp_path_factory.mktemp("two"), 29632, OTHERS)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "preset"), list(enumerate(sorted(set(PRESET_NAMES) - set(DEFAULT)))))
-def test_every_preset_over_two_processes(tmp_path, number, preset):
-    assert_two_are_one(tmp_path, preset, 29632 + number)
+@pytest.mark.parametrize("preset", OTHERS)
+def test_every_preset_over_two_processes(tmp_path, others, preset):
+    assert_two_are_one(tmp_path, preset, others[preset])
