@@ -6,6 +6,7 @@ import math
 import re
 import stat
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from enum import Enum
 from pathlib import Path
@@ -19,7 +20,7 @@ from ..redaction import is_secret_name, redacted
 
 RECIPES = (".yaml", ".yml", ".json")
 # What a job was told, in its folder; without where that is, what may be lost there, and what leaves this machine.
-OWN_RECIPE = "recipe.yaml"
+OWN_RECIPE, TOLD = "recipe.yaml", "What this run was told"
 NOT_REPEATED = ("output_dir", "overwrite", "resume_from_checkpoint", "accept_changes", "push_to_hub")
 MOST_BYTES = {"json": 1_000_000, "yaml": 250_000}  # a second to read
 MOST_VALUES = 100_000
@@ -186,6 +187,11 @@ def _spelt(value: Any) -> Any:
     return redacted(value.value if isinstance(value, Enum) else value)
 
 
+def is_written(file: Path) -> bool:
+    """Whether a file is a recipe that a job wrote."""
+    return file.name == OWN_RECIPE and file.is_file() and TOLD in file.read_text(encoding="utf-8", errors="replace")
+
+
 def write_recipe(folder: Path, args: Any) -> None:
     """Write what a job was told, so that it can be run again; nothing if it was not started by a command."""
     command, values = getattr(args, "told", (None, {}))
@@ -193,7 +199,7 @@ def write_recipe(folder: Path, args: Any) -> None:
         return
     head = (
         f"# hf-ptm-ext {command} {OWN_RECIPE}\n"
-        f"# What this run was told: `hf-ptm-ext {command} {OWN_RECIPE} --output_dir OTHER` runs it again.\n"
+        f"# {TOLD}: `hf-ptm-ext {command} {OWN_RECIPE} --output_dir OTHER` runs it again.\n"
         "# Paths are as they were given.\n"
     )
     text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=118)
@@ -236,8 +242,18 @@ def split_nested(arguments: Sequence[str], group: str) -> tuple[list[str], dict[
         member, _, field = name.removeprefix(f"--{group}.").partition(".")
         if not (member and field and words):
             raise ValueError(f"`{name}` must be spelt --{group}.NAME.FIELD VALUE.")
-        found.setdefault(member, {})[field] = words[0] if len(words) == 1 else words
+        numbers = [_number(word) for word in words]
+        found.setdefault(member, {})[field] = numbers[0] if len(numbers) == 1 else numbers
     return others, found
+
+
+def _number(word: str) -> Any:
+    """The number that a word is, if that is spelt as it."""
+    for kind in (int, float):
+        with suppress(ValueError):
+            if str(kind(word)) == word and math.isfinite(kind(word)):
+                return kind(word)
+    return word
 
 
 def mapping(name: str, value: Any) -> dict[str, Any]:

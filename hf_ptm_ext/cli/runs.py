@@ -26,6 +26,7 @@ from ..trainers.manifest import JOB_FILE, MANIFEST, TRAINER_STATE
 from ..trainers.pushes import PUSHED_FROM
 from .arguments import GO_ON
 from .console import console, is_first_process, log_to_console
+from .recipes import OWN_RECIPE, is_written, write_recipe
 from .signature import changes, refuse_changes
 
 try:
@@ -36,13 +37,15 @@ except ImportError:  # Windows
 logger = logging.getLogger(__name__)
 
 PARTIAL, LOCK, RUNS, BEFORE = "_partial", "_lock.json", "_runs", "_runs_before"
+BEFORE_RESULTS, ALL_RESULTS = "before_results.json", "all_results.json"
 # Leftovers of a run that was stopped before its first checkpoint: nothing to lose.
-LEFTOVERS = (PARTIAL, LOCK, RUNS, BEFORE, PUSHED_FROM, "before_results.json", "runs", "logs")
+LEFTOVERS = (PARTIAL, LOCK, RUNS, BEFORE, PUSHED_FROM, BEFORE_RESULTS, "runs", "logs")
 # What else a job makes before it has done any work; the rest is not its own.
-MADE = ("_stages", "checkpoint-", "predictions_", "stage-", "training_args.bin")
+MADE = (OWN_RECIPE, "_stages", "checkpoint-", "predictions_", "stage-", "training_args.bin")
 # A folder with one of these holds work.
-ALL_RESULTS = "all_results.json"
 WORK = ("trainer_state.json", CONFIG_NAME, "adapter_config.json", "results.json", ALL_RESULTS, "finished.json")
+# What another run leaves that this one may not: records, scores and what it was told.
+OF_A_RUN = (RUNS, OWN_RECIPE, BEFORE_RESULTS, ALL_RESULTS, "trainer_state.json", "results.json")
 RECORD = re.compile(r"seed\w+\.json")  # of a finished run, once it is whole
 ENDED = "ended"  # in the place of a checkpoint
 
@@ -78,14 +81,24 @@ def own_folder(output: Path) -> Iterator[None]:
                 folder.rmdir()
 
 
+def begin_folder(output: Path, args: Any, anew: bool) -> None:
+    """Write what the job was told; if it begins anew, another run's records go aside until there is work to keep."""
+    if anew:
+        for path in (output / name for name in OF_A_RUN if (output / name).exists()):
+            (output / BEFORE).mkdir(exist_ok=True)
+            path.rename(output / BEFORE / path.name)
+    if not (output / OWN_RECIPE).exists():
+        write_recipe(output, args)
+
+
 def _put_back(output: Path) -> None:
-    """Give the runs their place again that an `--overwrite` without any work of its own took."""
+    """Give the records their place again that an `--overwrite` without any work of its own took."""
     if (output / BEFORE).is_dir():
-        if _work(output / RUNS):
-            shutil.rmtree(output / BEFORE)
-        else:
-            shutil.rmtree(output / RUNS, ignore_errors=True)
-            (output / BEFORE).rename(output / RUNS)
+        if not any(map(_work, (output / RUNS, *checkpoints(output)))):
+            for path in (output / BEFORE).iterdir():
+                _remove(output / path.name)
+                path.rename(output / path.name)
+        shutil.rmtree(output / BEFORE)
 
 
 def _remove(path: Path) -> None:
@@ -181,7 +194,7 @@ def choose_checkpoint(training_args: Any) -> str | None:
 def refuse_others(output: Path, training_args: Any) -> None:
     """Refuse to start in a folder that holds something, unless it may be written over."""
     own = {path.name for path in checkpoints(output)} | set(LEFTOVERS)
-    others = [path for path in output.glob("[!.]*") if path.name not in own]
+    others = [path for path in output.glob("[!.]*") if path.name not in own and not is_written(path)]
     going_on = training_args.resume_from_checkpoint is not None
     work = _work(output)
     if going_on:  # what was killed while its first checkpoint was written begins again
@@ -199,11 +212,11 @@ def begin_run(trainer: Any, checkpoint: str | None, signature: Mapping[str, Any]
     before = None if checkpoint is None else Path(checkpoint) / JOB_FILE
     if before is not None and before.is_file():
         refuse_changes(before.parent.parent, read_json(before), signature, trainer.args.accept_changes)
-    if trainer.args.overwrite and checkpoint is None:
+    anew = trainer.args.overwrite and checkpoint is None
+    if anew:
         remove_checkpoints(trainer)  # another run's, the newest of which a later resume would take
-        runs = Path(trainer.args.output_dir) / RUNS
-        if trainer.is_world_process_zero() and runs.is_dir():
-            runs.rename(runs.with_name(BEFORE))  # comes back if this start fails
+    if trainer.is_world_process_zero():
+        begin_folder(Path(trainer.args.output_dir), trainer.args, anew)
 
 
 def end_run(trainer: Any) -> None:

@@ -20,7 +20,7 @@ from transformers import set_seed
 from ..data.bad_rows import BadRows
 from ..files import read_json
 from ..hub.model_card import check_card_fields
-from ..trainers import ResumableTrainer, check_hub, last_complete_checkpoint, push_folder
+from ..trainers import ResumableTrainer, check_hub, checkpoints, last_complete_checkpoint, push_folder
 from ..trainers.manifest import JOB_FILE
 from ..trainers.pushes import NEVER_PUSHED
 from .arguments import check_best
@@ -32,8 +32,8 @@ from .loading import check_positions
 from .recipes import write_recipe
 from .results import print_results, trained, write_results
 from .runs import (
-    BEFORE,
     RUNS,
+    begin_folder,
     configure_logging,
     has_work,
     is_first_process,
@@ -300,12 +300,15 @@ class TaskJob(SeededJob):
 def prepare_folder(output: Path, args: Any, signature: dict[str, Any]) -> None:
     """Note what decides the result, or check that the folder's runs belong to this job."""
     job_file = output / RUNS / JOB_FILE
+    anew = False
     if args.resume_from_checkpoint is not None and job_file.is_file() and has_work(output / RUNS):
         refuse_changes(output, read_json(job_file), signature, args.accept_changes)
     else:
         refuse_others(output, args)
-        if (output / RUNS).is_dir():
-            (output / RUNS).rename(output / BEFORE)  # comes back if this start fails
+        for folder in checkpoints(output):  # of a run without `seeds`
+            shutil.rmtree(folder)
+        anew = True
+    begin_folder(output, args, anew)
     write_json(job_file, signature)
 
 

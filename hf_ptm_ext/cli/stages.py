@@ -19,7 +19,7 @@ from ..files import read_json
 from ..trainers import PushFailed
 from .recipes import write_recipe
 from .results import RESULTS, percent, scores_among
-from .runs import ALL_RESULTS, has_work, is_first_process, own_folder, write_json, write_whole
+from .runs import ALL_RESULTS, begin_folder, has_work, is_first_process, own_folder, write_json, write_whole
 from .signature import changes
 from .stages_arguments import ALONE, MULTITASK, PRETRAIN, Stage, StagesArguments, parse
 from .tables import markdown_table
@@ -54,6 +54,8 @@ def _run_stages(args: StagesArguments, stages: Sequence[Stage], output: Path) ->
             if _marker(stage, output).is_file():
                 shutil.rmtree(output / stage.name, ignore_errors=True)
                 _marker(stage, output).unlink()
+    if first_process:
+        begin_folder(output, args, anew=False)
     finished = [not args.overwrite and is_finished(stage, output) for stage in stages]  # before any of them is run
     for stage, done in zip(stages, finished, strict=True):
         if not done:

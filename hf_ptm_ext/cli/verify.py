@@ -51,6 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
     print()
     for problem in found.problems:
         print(f"FAILED  {problem}")
+    if found.unread:
+        print(f"UNREAD  {len(found.unread)} tensors of the file, by every class: {', '.join(found.unread[:4])}")
     if found.ok:
         print(f"OK      {found.source} works without the package and gives the outputs of the installed classes.")
     return 0 if found.ok else 1

@@ -32,7 +32,7 @@ from ..masking import (
 from ..masking.checks import check_choice
 from .batching import RowFrame, collect_columns, detectable_pad, padding_id
 from .randomness import CallRandomness
-from .vocabulary import VocabularyTables, vocabulary_tables
+from .vocabulary import VocabularyTables, check_tokenizer, vocabulary_tables
 from .words import WORD_BOUNDARIES, find_word_starts, placed_word_ids, take_word_rows
 
 RETURN_TENSORS = ("pt", "np")
@@ -77,6 +77,7 @@ class BatchCollator(CallRandomness):
     seed: int | None
 
     def __post_init__(self) -> None:
+        check_tokenizer("tokenizer", self.tokenizer)
         check_choice("return_tensors", self.return_tensors, RETURN_TENSORS)
         check_positive("pad_to_multiple_of", self.pad_to_multiple_of)
         self.start_randomness(self.seed)
@@ -163,6 +164,7 @@ class MaskingCollator(BatchCollator):
     input_columns: ClassVar[tuple[str, ...]] = ("word_ids", "special_tokens_mask")
 
     def __post_init__(self) -> None:
+        check_tokenizer("tokenizer", self.tokenizer)
         mask_token_id(self.tokenizer)
         check_probability("mlm_probability", self.mlm_probability)
         check_fate(self.mask_replace_prob, self.random_replace_prob)

@@ -14,6 +14,7 @@ from ..data.triples import NegativeSampler
 from ..masking.checks import check_choice
 from .base import check_positive
 from .randomness import CallRandomness
+from .vocabulary import check_tokenizer
 
 VARIANTS = ("plain", "cond", "rel")
 
@@ -74,6 +75,7 @@ class DataCollatorForKnowledgeEmbedding(CallRandomness):
     seed: int | None = None
 
     def __post_init__(self) -> None:
+        check_tokenizer("tokenizer", self.tokenizer)
         check_choice("variant", self.variant, VARIANTS)
         for name in ("num_relations", "num_negatives", "max_description_length", "max_relation_length"):
             check_positive(name, getattr(self, name))

@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..masking import bernoulli_tokens, check_fate, check_probability, replace_tokens, selected_labels, uniform_tokens
 from .randomness import CallRandomness
-from .vocabulary import word_boundary_style
+from .vocabulary import check_tokenizer, word_boundary_style
 
 TEACHER, STUDENT = 0, 1
 # Words whose pieces are remembered; then all are forgotten, so that a large corpus does not fill the memory.
@@ -84,6 +84,7 @@ class DataCollatorForMixedVocabulary(CallRandomness):
         if self.max_length < 3:
             raise ValueError(f"`max_length` must be at least 3, got {self.max_length}.")
         for name, tokenizer in (("tokenizer", self.tokenizer), ("teacher_tokenizer", self.teacher_tokenizer)):
+            check_tokenizer(name, tokenizer)
             special = ("cls_token_id", "sep_token_id", "pad_token_id", "mask_token_id")
             missing = [each for each in special if getattr(tokenizer, each) is None]
             if missing:

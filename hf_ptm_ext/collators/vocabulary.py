@@ -62,6 +62,14 @@ class VocabularyTables:
     unspaced_continuation: np.ndarray
 
 
+def check_tokenizer(name: str, tokenizer: Any) -> None:
+    """Raise unless an argument is a tokenizer, say the name of one."""
+    if not hasattr(tokenizer, "get_vocab"):
+        raise TypeError(
+            f"`{name}` must be a tokenizer, got {tokenizer!r}. Load it with `AutoTokenizer.from_pretrained`."
+        )
+
+
 def vocabulary_tables(tokenizer: PreTrainedTokenizerBase) -> VocabularyTables:
     """Read the vocabulary of a fast or slow tokenizer once.
 

@@ -113,8 +113,8 @@ class DistillationModel(AuxiliaryObjective):
         return sorted({*self._inputs, *self.teachers.columns})
 
     def described(self) -> str:
-        """The terms with weights, layers and projections, for the log."""
-        return str(self.terms)
+        """The terms' names with their weights, for the log."""
+        return ", ".join(f"{name} ({term.weight:g})" for name, term in self.terms.items())
 
     @property
     def term_fields(self) -> list[str]:

@@ -93,8 +93,12 @@ def fill_missing(model: Any, missing: Any) -> None:
             tensors[name].copy_(0.02 * torch.randn(tensors[name].shape, generator=generator))
 
 
-def load_filled(auto_class: Any, source: str, revision: str | None, trust_remote_code: bool) -> tuple[Any, list[str]]:
+def load_filled(
+    auto_class: Any, source: str, revision: str | None, trust_remote_code: bool
+) -> tuple[Any, list[str], list[str]]:
     """Load a model in float32 by an auto class's name or by a class, with known values for what its file lacks.
+
+    Beside it what the file lacks, and the tensors of the file that the class does not read.
 
     A head of the file that has another shape belongs to another task (a classifier of seven classes, to multiple
     choice): it is new here, like one that the file lacks.
@@ -121,7 +125,7 @@ def load_filled(auto_class: Any, source: str, revision: str | None, trust_remote
     of_other_tasks = [name for name, _ in model.named_parameters() if name.startswith(heads or ("\0",))]
     missing = sorted({*info["missing_keys"], *mismatched, *of_other_tasks})
     fill_missing(model, missing)
-    return model.eval(), missing
+    return model.eval(), missing, sorted(info["unexpected_keys"])
 
 
 def outputs_of(model: Any) -> dict[str, Any]:
@@ -195,7 +199,7 @@ def check_auto_class(auto_class: str, job: Mapping[str, Any], folder: Path) -> d
     from safetensors.torch import save_file
 
     trust = job["trust_remote_code"]
-    model, missing = load_filled(auto_class, job["source"], job["revision"], trust)
+    model, missing, unread = load_filled(auto_class, job["source"], job["revision"], trust)
     outputs = outputs_of(model)
     save_file(outputs, folder / f"{auto_class}.safetensors")
     saved = folder / f"{auto_class}.saved"
@@ -203,7 +207,7 @@ def check_auto_class(auto_class: str, job: Mapping[str, Any], folder: Path) -> d
     for present, use in BESIDE_THE_MODEL.values():
         if job[present]:
             use(job["source"], job["revision"], trust)[0].save_pretrained(saved)
-    reloaded, still_missing = load_filled(auto_class, str(saved), None, trust)
+    reloaded, still_missing, _ = load_filled(auto_class, str(saved), None, trust)
     if still_missing:
         raise ValueError(f"the re-saved copy lacks {', '.join(still_missing[:4])}")
     config = json.loads((saved / "config.json").read_text(encoding="utf-8"))
@@ -211,6 +215,7 @@ def check_auto_class(auto_class: str, job: Mapping[str, Any], folder: Path) -> d
         "class_name": type(model).__name__,
         "module": type(model).__module__,
         "missing": missing,
+        "unread": unread,
         "resave_difference": largest_difference(outputs, outputs_of(reloaded)),
         "resaved": {**{path.name: "" for path in saved.iterdir()}, **digests(saved)},
         "auto_map": config.get("auto_map", {}),

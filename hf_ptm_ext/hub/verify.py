@@ -77,6 +77,7 @@ class Verification:
         code: code file -> SHA-256.
         results: one entry per auto class.
         problems: what is wrong, a sentence each; empty if the checkpoint is fine.
+        unread: tensors of the file that no class reads, which is no problem of what loads it, but rarely meant.
     """
 
     source: str
@@ -84,6 +85,7 @@ class Verification:
     code: dict[str, str] = field(default_factory=dict)
     results: list[AutoClassResult] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
@@ -343,6 +345,8 @@ def _compare(comparison: "_Comparison", tolerance: float, found: Verification) -
                 f"{result.difference:.2g}, more than {tolerance:g}."
             )
     found.problems += comparison.problems_beside_the_model()
+    unread = [comparison.report.get(name, {}).get("unread", ()) for name in comparison.job["auto_classes"]]
+    found.unread = sorted(set(unread[0]).intersection(*unread[1:]))
 
 
 @dataclass
@@ -373,7 +377,7 @@ class _Comparison:
             return replace(found, error=f"came from {entry['module']}, not its own code")
         try:
             loader = self.adapted.get(auto_class, auto_class)
-            installed, missing = fresh_process.load_filled(loader, str(self.folder), None, False)
+            installed, missing, _ = fresh_process.load_filled(loader, str(self.folder), None, False)
         except Exception as error:  # whatever goes wrong in loading is the finding
             return replace(found, error=f"the installed class does not load it: {error}")
         heads, problem = _missing_heads(installed, missing)

@@ -178,6 +178,12 @@ class ExactResume(TypedTrainer):
 
     # ---- resumed ----
 
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        """As upstream, but of weights that are tied to others of the file, which no file has twice."""
+        missing, tied = load_result.missing_keys, getattr(self.model, "all_tied_weights_keys", {})
+        missing[:] = [name for name in missing if name not in tied or tied[name] in missing]
+        super()._issue_warnings_after_load(load_result)
+
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """As upstream; on resume the stream and the masks continue where the checkpoint left them."""
         self._recorded = None

@@ -124,6 +124,9 @@ def test_stages_may_be_yaml_and_changed_by_flags():
     training = parse([*words, "--stages.a.preset", "soft-labels", "--stages.b.preset=pkd"])[-1]
     a = {"preset": "soft-labels", "learning_rate": 1e-4, "bf16": False}
     assert training.stages == {"a": a, "b": {"preset": "pkd"}}
+    numbers = ["--stages.a.num_train_epochs", "3", "--stages.a.weight_decay=0.01", "--stages.a.logging_dir", "007"]
+    told = parse([*words, *numbers])[-1].told[1]["stages"]["a"]
+    assert [told[name] for name in ("num_train_epochs", "weight_decay", "logging_dir")] == [3, 0.01, "007"]
 
 
 @pytest.mark.parametrize(

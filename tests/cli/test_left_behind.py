@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from hf_ptm_ext.cli import main
 from hf_ptm_ext.cli.recipes import job_of, repeatable
 from hf_ptm_ext.hub import validate_model_card
-from hf_ptm_ext.trainers import PreTrainingTrainer
+from hf_ptm_ext.trainers import PreTrainingTrainer, ResumableTrainer
 from tests.cli.test_finetune import words_of
 from tests.cli.test_finetune_seq2seq import RUN as SEQ2SEQ
 from tests.cli.test_loading import JOBS, polar, words  # noqa: F401 - a fixture
@@ -151,17 +151,52 @@ def test_checkpoints_that_are_asked_for_stay(polar, tmp_path):  # noqa: F811
 def test_an_overwritten_run_that_fails_leaves_the_one_that_is_through(polar, tmp_path, monkeypatch):  # noqa: F811
     line = [*command("pretrain", polar, tmp_path / "out")]
     assert main(line) == 0
-    files = [file for file in (tmp_path / "out").rglob("*") if file.is_file() and file.name != "before_results.json"]
+    files = [file for file in (tmp_path / "out").rglob("*") if file.is_file()]
     before = {file: file.read_bytes() for file in files}
+    assert {"recipe.yaml", "before_results.json"} <= {file.name for file in files}
 
     def fails(self, *args, **kwargs):
         raise ValueError("wrong")
 
     with monkeypatch.context() as patch:
         patch.setattr(PreTrainingTrainer, "train", fails)
-        assert main([*line, "--overwrite", "true"]) == 2
-    assert {file: file.read_bytes() for file in files} == before
+        for more in ([], ["--weight_decay", "0.2"], ["--seeds", "0", "1"]):
+            assert main([*line, "--overwrite", "true", *more]) == 2
+            assert {file: file.read_bytes() for file in (tmp_path / "out").rglob("*") if file.is_file()} == before
     assert main([*line, "--resume_from_checkpoint", "auto"]) == 0
+
+
+def test_seeds_over_a_single_run_leave_nothing_of_it(polar, tmp_path):  # noqa: F811
+    line = command("pretrain", polar, tmp_path / "out")
+    assert main([*line, "--save_total_limit", "2"]) == 0
+    assert (tmp_path / "out" / "trainer_state.json").is_file()
+    assert main([*line, "--overwrite", "true", "--seeds", "0"]) == 0
+    left = {path.name for path in (tmp_path / "out").iterdir()}
+    assert not left & {"trainer_state.json", "before_results.json", "_runs_before", "checkpoint-2", "checkpoint-3"}
+    assert yaml.safe_load((tmp_path / "out" / "recipe.yaml").read_text("utf-8"))["seeds"] == [0]
+
+
+@pytest.mark.parametrize("job", ["pretrain", "finetune"])
+def test_an_interrupted_job_has_its_recipe(polar, tmp_path, monkeypatch, job):  # noqa: F811
+    """From its first checkpoint on; without one nothing is left."""
+    line, recipe = command(job, polar, tmp_path / "out"), tmp_path / "out" / "recipe.yaml"
+    step, left = ResumableTrainer.training_step, [0]
+
+    def interrupted(self, *args, **kwargs):
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        return step(self, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ResumableTrainer, "training_step", interrupted)
+        assert main(line) == 130
+        assert not recipe.exists()
+        left[0] = 2
+        assert main(line) == 130
+    told = yaml.safe_load(recipe.read_text("utf-8"))
+    assert main([*line, "--resume_from_checkpoint", "auto"]) == 0
+    assert yaml.safe_load(recipe.read_text("utf-8")) == told
 
 
 # ---- a second try ----
@@ -200,7 +235,7 @@ def test_the_right_command_runs_after_every_mistake_in_the_same_folder(polar, tm
     for line in mistakes:
         with contextlib.suppress(SystemExit):  # argparse's
             assert main(line) == 2, line
-        of_stages = {"one", "_stages"} if job == "stages" else set()
+        of_stages = {"one", "_stages", "recipe.yaml"} if job == "stages" else set()
         assert {path.name for path in (tmp_path / "out").iterdir()} - of_stages == {".gitkeep"}, line
     assert main(right) == 0, capfd.readouterr().err
 

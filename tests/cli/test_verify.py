@@ -51,6 +51,7 @@ def test_a_good_checkpoint_passes_and_its_code_is_shown_first(good, capsys):
     assert len(rows) == 7
     assert all(row[-2] == "0.0e+00" and row[-1] == "complete" for row in rows)
     assert "works without the package" in said
+    assert "UNREAD" not in said
 
 
 def test_a_familys_own_search_needs_no_trust_and_a_changed_one_does(tmp_path, capsys):
@@ -306,6 +307,16 @@ def test_encoder_weights_that_are_missing_are_named(folder):
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     problems = verify(folder).problems
     assert any("encoder.layer.1.output.dense.weight" in problem for problem in problems)
+
+
+def test_tensors_that_nothing_reads_are_told(folder, capsys):
+    """Not those that one class alone reads; the checkpoint works all the same."""
+    tensors = load_file(folder / "model.safetensors")
+    more = {"bert.encoder.layer.7.output.dense.bias": torch.ones(2), "own.weight": torch.ones(2)}
+    save_file(tensors | more, folder / "model.safetensors", metadata={"format": "pt"})
+    assert cli.main(["verify", str(folder)]) == 0
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("UNREAD")]
+    assert told == [f"UNREAD  2 tensors of the file, by every class: {', '.join(sorted(more))}"]
 
 
 @pytest.mark.slow

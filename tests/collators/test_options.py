@@ -7,6 +7,7 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
+from hf_ptm_ext import collators
 from hf_ptm_ext.collators import (
     DataCollatorForMaskedLanguageModeling,
     DataCollatorForSpanMasking,
@@ -53,6 +54,16 @@ ROW = [2] + [5, 80, 9, 60, 81] * 12 + [3]
 def test_every_option_constructs_and_runs(cls, name, value, wordpiece):
     batch = cls(wordpiece, **{name: value})([ROW, ROW[:20]])
     assert batch["input_ids"].shape == batch["labels"].shape
+
+
+@pytest.mark.parametrize("name", [name for name in collators.__all__ if name.startswith("DataCollatorFor")])
+def test_the_name_of_a_tokenizer_is_none(name):
+    cls = getattr(collators, name)
+    others = {"num_relations": 1, "descriptions": [], "known_triples": []} if "Knowledge" in name else {}
+    fields = [one.name for one in dataclasses.fields(cls) if "tokenizer" in one.name or one.name == "processor"]
+    if fields:  # others are made of collators
+        with pytest.raises(TypeError, match=r"`tokenizer` must be a tokenizer, got 'some/folder'\. Load it with"):
+            cls(**dict.fromkeys(fields, "some/folder"), **others)
 
 
 def test_every_field_is_covered():

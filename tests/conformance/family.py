@@ -136,6 +136,7 @@ class FamilyCase:
         choices = {
             "head": lambda head: True,
             "loss_head": lambda head: head.labels is not None,
+            "later_head": lambda head: head.labels is not None and head is not self.heads[1],
             "vocabulary_head": lambda head: head.kind == "vocabulary",
             "packed_head": lambda head: head.packs,
             "packed_loss_head": lambda head: head.packs and head.labels is not None,

@@ -115,6 +115,12 @@ def test_the_teacher_is_the_same_after_a_run(tmp_path):
     assert {id(p) for p in run.wrapper.parameters()} == optimised, "projections are trained too"
 
 
+def test_what_is_distilled_is_told_by_the_terms_names(tmp_path, caplog):
+    with caplog.at_level(logging.INFO):
+        trainer(tmp_path, "tinybert-intermediate", max_steps=1).train()
+    assert "Distilling BertForSequenceClassification by attention (1), hidden (1)." in caplog.text
+
+
 def test_a_teacher_near_chance_is_reported(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         trainer(tmp_path, "tinybert-prediction", teacher_check_rows=8).train()

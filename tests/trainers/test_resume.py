@@ -1,6 +1,7 @@
 """A resumed run is the uninterrupted run: the same rows, the same masks, the same weights."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -131,6 +132,20 @@ def test_a_finished_run_is_not_trained_further(tmp_path, documents, tokenizer):
     assert [path.name for path in checkpoints(tmp_path)] == ["checkpoint-2", "checkpoint-4"]
     for name, value in weights(finished).items():
         torch.testing.assert_close(again.model.state_dict()[name], value, rtol=0, atol=0)
+
+
+def test_weights_that_are_tied_are_not_told_as_missing(tmp_path, documents, tokenizer, monkeypatch):
+    said = []
+    monkeypatch.setattr("transformers.trainer.logger.warning", said.append)
+    rows = pretraining_dataset(documents[:3], tokenizer, max_seq_length=32)
+    trainer(tmp_path, rows, tokenizer, max_steps=2).train()
+    again = trainer(tmp_path, rows, tokenizer, max_steps=4)
+    again.train(resume_from_checkpoint=True)
+    assert not [line for line in said if "keys" in line]
+    (tied, source), *_ = again.model.all_tied_weights_keys.items()
+    again._issue_warnings_after_load(SimpleNamespace(missing_keys=[tied, "other.bias"], unexpected_keys=[]))
+    again._issue_warnings_after_load(SimpleNamespace(missing_keys=[tied, source], unexpected_keys=[]))
+    assert [line.rpartition(": ")[2] for line in said[-2:]] == ["['other.bias'].", f"{[tied, source]}."]
 
 
 def test_other_rows_are_refused_on_resume(tmp_path, documents, tokenizer):
