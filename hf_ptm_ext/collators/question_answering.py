@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ..pipelines.windows_question_answering import MAX_QUESTION_LEN, Window, question_windows
+from .vocabulary import check_tokenizer
 
 POSITIONS = ("start_positions", "end_positions")
 
@@ -147,6 +148,9 @@ class DataCollatorForQuestionAnswering:
     padding: bool | str = True
     max_length: int | None = None
     pad_to_multiple_of: int | None = None
+
+    def __post_init__(self) -> None:
+        check_tokenizer("tokenizer", self.tokenizer)
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """Make a batch."""

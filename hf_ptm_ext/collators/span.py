@@ -33,7 +33,8 @@ class DataCollatorForSpanMasking(MaskingCollator):
     | span_labels | (batch, P, S) | ids of the span's tokens, the first S of them, -100 elsewhere |
 
     A content block is a run of ordinary tokens between special tokens, within one packed sequence; budgets are per
-    block and spans stay inside. A span that touches the edge of its block has no pair ("external" endpoints).
+    block and spans stay inside. A span that touches the edge of its block has no pair ("external" endpoints). As in
+    the released code a budget is met exactly, so the last span of a block may end inside a word, a Chinese one too.
 
     Relations: `DataCollatorForWholeWordMasking` selects words without spans; the columns feed
     `SpanBertForPreTraining`.

@@ -24,6 +24,7 @@ import unicodedata
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -63,8 +64,8 @@ class VocabularyTables:
 
 
 def check_tokenizer(name: str, tokenizer: Any) -> None:
-    """Raise unless an argument is a tokenizer, say the name of one."""
-    if not hasattr(tokenizer, "get_vocab"):
+    """Raise if an argument is no tokenizer but the name of one, or none."""
+    if tokenizer is None or isinstance(tokenizer, str | PathLike):
         raise TypeError(
             f"`{name}` must be a tokenizer, got {tokenizer!r}. Load it with `AutoTokenizer.from_pretrained`."
         )

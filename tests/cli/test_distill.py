@@ -19,6 +19,7 @@ from transformers import (
 
 from hf_ptm_ext.cli import main
 from hf_ptm_ext.cli.distill_arguments import parse
+from hf_ptm_ext.cli.recipes import split_nested
 from hf_ptm_ext.distillation import DistillationTrainer
 from tests.cli.test_finetune import RUN, data, finetune, results_of, words_of  # noqa: F401  (data is a fixture)
 
@@ -124,9 +125,15 @@ def test_stages_may_be_yaml_and_changed_by_flags():
     training = parse([*words, "--stages.a.preset", "soft-labels", "--stages.b.preset=pkd"])[-1]
     a = {"preset": "soft-labels", "learning_rate": 1e-4, "bf16": False}
     assert training.stages == {"a": a, "b": {"preset": "pkd"}}
-    numbers = ["--stages.a.num_train_epochs", "3", "--stages.a.weight_decay=0.01", "--stages.a.logging_dir", "007"]
+    numbers = ["--stages.a.num_train_epochs", "3", "--stages.a.learning_rate=0.01"]
     told = parse([*words, *numbers])[-1].told[1]["stages"]["a"]
-    assert [told[name] for name in ("num_train_epochs", "weight_decay", "logging_dir")] == [3, 0.01, "007"]
+    assert [told[name] for name in ("num_train_epochs", "learning_rate")] == [3, 0.01]
+    assert split_nested(["--stages.a.x", "007", "1e5", "nan", "-2"], "stages")[1]["a"]["x"] == [
+        "007",
+        "1e5",
+        "nan",
+        -2,
+    ]
 
 
 @pytest.mark.parametrize(
