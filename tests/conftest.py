@@ -60,7 +60,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         path = item.path.relative_to(TESTS).as_posix() + "::" + item.nodeid.split("::", 1)[-1]
         name, owner = item.name.split("[")[0], item.cls.__name__ if item.cls else ""
-        whole = not owner or owner in WHOLE or (owner in WITH_OWN_TERMS and "process" not in name)
+        of_terms = not any(part in name for part in ("process", "compiled", "fusing"))
+        whole = not owner or owner in WHOLE or (owner in WITH_OWN_TERMS and of_terms)
         if name in COSTLY and not whole:
             item.add_marker(pytest.mark.slow)
         if is_full(path, item):

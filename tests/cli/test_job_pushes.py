@@ -107,6 +107,7 @@ def test_a_push_that_fails_at_the_end_loses_nothing_and_says_what_pushes_it(pola
         assert (folder / ("all_results.json" if job == "pretrain" else "results.json")).is_file()
 
 
+@pytest.mark.slow
 def test_the_hub_is_asked_before_anything_is_trained(polar, tmp_path):  # noqa: F811
     jobs = [job for job in JOBS if job != "pretrain"]
     with running() as hub:

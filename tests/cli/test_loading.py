@@ -340,6 +340,7 @@ def test_what_a_task_adds_to_a_model_without_a_base_of_its_own_is_its_head(tmp_p
     assert head_names(asks) == {"qa_outputs.weight", "qa_outputs.bias"}
 
 
+@pytest.mark.slow
 def test_a_repository_of_the_hub_names_no_file_outside_either(polar, tmp_path):
     home = tmp_path / "home" / "hub" / "models--me--evil"
     snapshot = home / "snapshots" / ("a" * 40)

@@ -209,6 +209,7 @@ def test_packed_texts_are_single_texts(attention):
     assert_gradients_equal(tagger, tagger(**packed).loss, tagger(**batch, labels=labels).loss, 1e-5)
 
 
+@pytest.mark.slow
 def test_compiled_graphs_are_whole_with_knowledge():
     texts = [write_out(TREE), write_out(OTHER)]
     first, _ = batch_of(*texts)
