@@ -1,13 +1,15 @@
-"""Time the pre-training JOB that users run, beside what upstream's Trainer gives on the same text, in one run.
+"""Time the JOBS that users run, beside what upstream's Trainer gives on the same text, in one run.
 
     python scripts/bench_job.py --text 'corpus/*.txt.gz'                           # one GPU: BERT-base, 64 rows of 512
     python scripts/bench_job.py --text FILE --jobs upstream_full mlm --device cpu  # two tiny jobs
+    python scripts/bench_job.py --text FILE --jobs seq2seq distill --eager         # other jobs, padded rows
     torchrun --nproc_per_node 2 scripts/bench_job.py --text FILE --jobs mlm        # several GPUs
 
 Each job runs in a process of its own. Windows of `--window` updates are timed after `--warm_up` of them; the table
 has the median window's tokens that are not padding per second, the slowest window, how long an update waits for its
 batch, the job's speed as a share of its own step (the same batches, already on the device), peak memory,
-recompilations after the warm-up, and the share of the measured rate of matrix products (MFU).
+recompilations after the warm-up, how often an update waits for the device (torch's sync debug mode, over a window
+without logs), and the share of the measured rate of matrix products (MFU).
 """
 
 import argparse
@@ -18,6 +20,9 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
+from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +33,27 @@ SIZES = {
     "base": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072},
     "tiny": {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128},
 }
-# Name -> words of `hf-ptm-ext pretrain`; those of upstream are made here.
+# Name -> command and its words, in which {names} are files that `make_files` writes; those of upstream are made here.
 JOBS = {
-    "mlm": "--objective mlm --pack_rows true",
-    "wwm": "--objective wwm --pack_rows true",
-    "span": "--objective span --pack_rows true",
-    "span_blocks": "--objective span",
-    "unilm": "--objective unilm --family unilm --pack_rows true",
+    "mlm": "pretrain --objective mlm --pack_rows true",
+    "wwm": "pretrain --objective wwm --pack_rows true",
+    "span": "pretrain --objective span --pack_rows true",
+    "span_blocks": "pretrain --objective span",
+    "unilm": "pretrain --objective unilm --family unilm --pack_rows true",
+    "ernie_thu": "pretrain --objective ernie_thu --entity_table {table} --min_entities 1",
     "mlm_no_dropout": (
-        "--objective mlm --pack_rows true --config_overrides hidden_dropout_prob=0,attention_probs_dropout_prob=0"
+        "pretrain --objective mlm --pack_rows true "
+        "--config_overrides hidden_dropout_prob=0,attention_probs_dropout_prob=0"
     ),
+    "finetune": "finetune --model_name_or_path {model}",
+    "finetune_kg": "finetune --model_name_or_path {model} --kg {graph}",
+    "distill_minilm": "distill --teacher_name_or_path {model} --student_layers {half} --stages {minilm}",
+    "distill_tinybert": "distill --teacher_name_or_path {model} --student_layers {half} --stages {tinybert}",
+    "seq2seq": "finetune-seq2seq --model_name_or_path {unilm}",
+    "seq2seq_mass": "finetune-seq2seq --model_name_or_path {mass}",
 }
+STAGES = {"minilm": '{"all":{"preset":"minilm"}}', "tinybert": '{"all":{"preset":"tinybert-intermediate"}}'}
+TARGET = 0.25  # of a row's tokens, in pairs of texts
 UPSTREAM = ("upstream_full", "upstream_padded")
 
 
@@ -50,6 +65,7 @@ class Watch(TrainerCallback):
         self.marks: list[float] = []
         self.waits: list[float] = []
         self.compiled: list[int] = []
+        self.reads: Counter[str] = Counter()  # place in the source -> how often the host waited there for the device
 
     def watch(self, trainer: Any) -> Any:
         """Add itself to a Trainer."""
@@ -67,13 +83,27 @@ class Watch(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Note the time at the ends of windows."""
-        if state.global_step >= self.warm_up and (state.global_step - self.warm_up) % self.window == 0:
+        if (
+            self.warm_up <= state.global_step < state.max_steps
+            and (state.global_step - self.warm_up) % self.window == 0
+        ):
             if torch.cuda.is_available():
                 torch.cuda.synchronize()
             self.marks.append(time.perf_counter())
             self.compiled.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
             if len(self.marks) == 1:
                 self.waits.clear()
+        if torch.cuda.is_available() and state.global_step == state.max_steps - self.window:
+            torch.cuda.set_sync_debug_mode("warn")
+            warnings.showwarning = self.note
+            warnings.simplefilter("always")
+        elif torch.cuda.is_available() and state.global_step == state.max_steps:
+            torch.cuda.set_sync_debug_mode("default")
+
+    def note(self, message: Any, category: Any, filename: str, line: int, *more: Any) -> None:
+        """Count a warning of the sync debug mode."""
+        if "synchronizing CUDA" in str(message):
+            self.reads[f"{filename}:{line}"] += 1
 
 
 def matrix_rate(device: str) -> float:
@@ -97,7 +127,7 @@ def training_words(options: argparse.Namespace, folder: str) -> dict[str, Any]:
     cuda = options.device == "cuda"
     return {
         "output_dir": folder,
-        "max_steps": options.warm_up + options.windows * options.window,
+        "max_steps": options.warm_up + (options.windows + 1) * options.window,
         "per_device_train_batch_size": options.rows,
         "learning_rate": 1e-4,
         "warmup_steps": 10,
@@ -113,24 +143,108 @@ def training_words(options: argparse.Namespace, folder: str) -> dict[str, Any]:
     }
 
 
+def make_files(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """What other jobs than `pretrain` read, made of the text: labelled rows, pairs, a graph, entities, models."""
+    import numpy as np
+    from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+
+    import hf_ptm_ext
+    from hf_ptm_ext.conversion.unilm_tokenizer import unilm_tokenizer
+    from hf_ptm_ext.data import FileDocuments
+
+    files = {name: folder / name for name in ("model", "unilm", "mass", "graph.spo", "table.safetensors")}
+    named = {
+        **{name.partition(".")[0]: str(path) for name, path in files.items()},
+        **STAGES,
+        "half": SIZES[options.size]["num_hidden_layers"] // 2,
+    }
+    if folder.is_dir():  # of the job before
+        return named
+    folder.mkdir()
+    tokenizer = AutoTokenizer.from_pretrained(options.tokenizer)
+    words = [word for document in FileDocuments(options.text) for line in document for word in line.split()]
+    random, size = np.random.default_rng(0), int(0.7 * options.length)
+    starts = np.arange(0, len(words) - size, size)
+    texts = [" ".join(words[start : start + int(random.integers(size // 4, size))]) for start in starts]
+    lines = {
+        "rows.jsonl": [{"text": text, "label": number % 2} for number, text in enumerate(texts)],
+        "pairs.jsonl": [{"source": text, "target": text[: int(TARGET * len(text))]} for text in texts],
+    }
+    for name, found in lines.items():
+        (folder / name).write_text("".join(json.dumps(one) + "\n" for one in found), encoding="utf-8")
+    names = sorted({word.lower() for word in words if word.isalpha()})
+    triples = (f"{name}\tbeside\t{other}\n" for name, other in pairwise(names))
+    (folder / "graph.spo").write_text("".join(triples), encoding="utf-8")
+    vectors = random.normal(size=(len(names), 100)).astype("float32")
+    hf_ptm_ext.EntityTable.from_arrays(vectors, names, {name: name for name in names}).save(
+        folder / "table.safetensors"
+    )
+    sizes = {"vocab_size": len(tokenizer), "max_position_embeddings": max(options.length, 512), **SIZES[options.size]}
+    target = unilm_tokenizer(AutoTokenizer.from_pretrained(options.tokenizer))
+    unilm = hf_ptm_ext.UniLMConfig(
+        type_vocab_size=6, mask_token_id=target.mask_token_id, eos_token_id=target.sep_token_id, **sizes
+    )
+    layers, heads = sizes["num_hidden_layers"] // 2, sizes["num_attention_heads"]
+    mass = hf_ptm_ext.MassConfig(
+        vocab_size=len(tokenizer),
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.cls_token_id,
+        eos_token_id=tokenizer.sep_token_id,
+        decoder_start_token_id=tokenizer.sep_token_id,
+        d_model=sizes["hidden_size"],
+        **{f"{side}_layers": layers for side in ("encoder", "decoder")},
+        **{f"{side}_attention_heads": heads for side in ("encoder", "decoder")},
+        **{f"{side}_ffn_dim": sizes["intermediate_size"] for side in ("encoder", "decoder")},
+    )
+    models = {
+        "model": (BertForSequenceClassification(BertConfig(**sizes)), tokenizer),
+        "unilm": (hf_ptm_ext.UniLMForConditionalGeneration(unilm), target),
+        "mass": (hf_ptm_ext.MassForConditionalGeneration(mass), tokenizer),
+    }
+    for name, parts in models.items():
+        for part in parts:
+            part.save_pretrained(folder / name)
+    return named
+
+
 def ours(options: argparse.Namespace, folder: str) -> tuple[Any, Any]:
     """Our job up to its Trainer, and the number of real tokens of a row."""
     import numpy as np
 
-    from hf_ptm_ext.cli.pretrain import Pretrain, parse
+    from hf_ptm_ext.cli import distill, finetune, finetune_seq2seq, pretrain
 
+    command, *words = JOBS[options.child].split()
+    beside = Path(options.tokenizer).parent / "files"
+    files = make_files(options, beside) if "{" in JOBS[options.child] else {}
+    words = [word.format(**files) if word.startswith("{") else word for word in words]
     sizes = ",".join(f"{name}={value}" for name, value in SIZES[options.size].items())
-    words = f"{JOBS[options.child]} --max_seq_length {options.length} --tokenizer_name {options.tokenizer}".split()
-    if "--config_overrides" in words:
-        words[words.index("--config_overrides") + 1] += f",{sizes}"
+    if command == "pretrain":
+        words += ["--tokenizer_name", options.tokenizer, "--train_file", *options.text, "--validation_fraction", "0"]
+        if "--config_overrides" in words:
+            words[words.index("--config_overrides") + 1] += f",{sizes}"
+        else:
+            words += ["--config_overrides", sizes]
+    if command == "finetune-seq2seq":
+        longest = int(TARGET * options.length)
+        words += ["--train_file", f"{beside}/pairs.jsonl", "--predict_with_generate", "false"]
+        words += ["--max_source_length", str(options.length - longest), "--max_target_length", str(longest)]
     else:
-        words += ["--config_overrides", sizes]
-    words += ["--train_file", *options.text, "--validation_fraction", "0", *options.more]
+        words += ["--max_seq_length", str(options.length)]
+    if command in ("finetune", "distill"):
+        words += ["--train_file", f"{beside}/rows.jsonl", "--validation_file", f"{beside}/rows.jsonl"]
+        words += ["--task", "classification"]
     for name, value in training_words(options, folder).items():
         words += [f"--{name}", str(value)]
-    job = Pretrain(*parse(words))
+    words += options.more
+    module, name = {
+        "pretrain": (pretrain, "Pretrain"),
+        "finetune": (finetune, "Finetune"),
+        "distill": (distill, "Distill"),
+        "finetune-seq2seq": (finetune_seq2seq, "FinetuneSeq2Seq"),
+    }[command]
+    job = getattr(module, name)(*module.parse(words))
     job.prepare()
-    trainer, _ = job.build(*job.variants, job.training_args)
+    trainer, _ = job.build(job.variants[0], job.training_args)
     rows = trainer.train_dataset
     lengths = [
         np.count_nonzero(row["sequence_ids"]) if "sequence_ids" in row else len(row["input_ids"])
@@ -228,8 +342,11 @@ def child(options: argparse.Namespace) -> None:
         "memory": memory,
         "recompiled": watch.compiled[-1] - watch.compiled[0],
         "mfu": flops / statistics.median(seconds) / matrix_rate(options.device),
+        "waits": watch.reads.total() / options.window,
         "loss": trainer.state.log_history[-2].get("loss"),
     }
+    for place, times in watch.reads.most_common(10):
+        print(f"{options.child}: the host waited {times} times in {options.window} updates at {place}")
     if int(os.environ.get("RANK", "0")) == 0:
         Path(options.result).write_text(json.dumps(found), encoding="utf-8")
 
@@ -278,7 +395,7 @@ def main() -> None:
         return
     table = {}
     with tempfile.TemporaryDirectory() as folder:
-        tokenizer = options.tokenizer or tokenizer_of(options, str(Path(folder) / "tokenizer"))
+        tokenizer = tokenizer_of(options, str(Path(folder) / "tokenizer"))
         for name in options.jobs:
             result = Path(folder) / f"{name}.json"
             words = [*sys.argv[1:], "--child", name, "--result", str(result), "--tokenizer", tokenizer]
@@ -294,11 +411,30 @@ def main() -> None:
     first = next(iter(table.values()))["tokens"] if table else 1.0
     card = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     print(f"{card}, {options.size}, {options.rows} rows of {options.length}")
-    columns = ("k tok/s", "/ first", "slowest", "ms", "wait ms", "of step", "GiB", "recompiled", "MFU", "loss")
+    columns = (
+        "k tok/s",
+        "/ first",
+        "slowest",
+        "ms",
+        "wait ms",
+        "of step",
+        "GiB",
+        "recompiled",
+        "waits",
+        "MFU",
+        "loss",
+    )
     print(f"{'':<18}" + "".join(f"{name:>11}" for name in columns))
     for name, found in table.items():
         cells = (found["tokens"] / 1e3, found["tokens"] / first, found["slowest"] / 1e3, found["ms"], found["wait_ms"])
-        cells += (found["of_step"], found["memory"], found["recompiled"], found["mfu"], found["loss"] or 0.0)
+        cells += (
+            found["of_step"],
+            found["memory"],
+            found["recompiled"],
+            found["waits"],
+            found["mfu"],
+            found["loss"] or 0.0,
+        )
         print(f"{name:<18}" + "".join(f"{cell:>11.2f}" for cell in cells))
 
 

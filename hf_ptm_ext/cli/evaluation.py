@@ -14,6 +14,7 @@ from typing import Any
 from ..data.bad_rows import SKIP, BadRows
 from .console import phase
 from .results import summary, write_lines
+from .shapes import drop_short_batch, settle_shapes
 from .tasks.base import Rows, Task
 
 logger = logging.getLogger(__name__)
@@ -193,11 +194,13 @@ class Splits:
         """What every Trainer of a job is given."""
         args.label_names = ["labels"]  # upstream takes the heads' own names, which differ
         validation = self.rows(VALIDATION, *variant).inputs if args.eval_strategy != "no" else None
+        train = self.rows(TRAIN, *variant).inputs
+        drop_short_batch(args, train)
         return {
             "args": args,
-            "train_dataset": self.rows(TRAIN, *variant).inputs,
+            "train_dataset": train,
             "eval_dataset": validation,
-            "data_collator": self.task.collator(tokenizer),
+            "data_collator": settle_shapes(self.task.collator(tokenizer), args, self.options.max_seq_length),
             "processing_class": tokenizer,
             "compute_metrics": validation and (lambda output: self.scores(output, VALIDATION, *variant)),
             "preprocess_logits_for_metrics": self.task.reduce_logits,

@@ -35,7 +35,7 @@ class FinetuneSeq2Seq(TextJob):
     """Fine-tuning on pairs of texts: what is written for validation and test data is scored beside copied sources."""
 
     splits: dict[str, Split]
-    metrics: GenerationMetrics
+    metrics: GenerationMetrics | None = None  # where texts are generated
 
     def __init__(self, model_args: Any, data_args: Any, options: Any, decoding_args: Any, training_args: Any):
         super().__init__(model_args, data_args, options, decoding_args, training_args)
@@ -58,8 +58,9 @@ class FinetuneSeq2Seq(TextJob):
             examples = self.examples()
         self.tokenizer = tokenizer = self.choose_tokenizer(lambda: trained_tokenizer(data, examples[TRAIN]))
         set_languages(tokenizer, data, self.inputs)
-        self.metrics = self.generation_metrics(tokenizer, examples)
-        check_best(args, ("loss", *(self.metrics.produced if args.predict_with_generate else ())))
+        if args.predict_with_generate:
+            self.metrics = self.generation_metrics(tokenizer, examples)
+        check_best(args, ("loss", *(self.metrics.produced if self.metrics is not None else ())))
         with phase("tokenizing"):
             self.splits = {
                 name: tokenize(data, found, tokenizer, name, self.inputs) for name, found in examples.items()
@@ -77,9 +78,9 @@ class FinetuneSeq2Seq(TextJob):
         if model.config.model_type == UNILM:
             tokenizer = unilm_tokenizer(tokenizer)  # saved with the model, so that it pads for generation there too
         self.processors = [tokenizer]
-        collator, eval_collator = build_collators(data, self.options, tokenizer, model, args.seed)
+        collator, eval_collator = build_collators(data, self.options, tokenizer, model, args)
         validation = self.splits.get(VALIDATION)
-        if validation is not None:
+        if validation is not None and self.metrics is not None:
             self.metrics.references = validation.references
         trainer = PtmSeq2SeqTrainer(
             model=model,
@@ -90,7 +91,7 @@ class FinetuneSeq2Seq(TextJob):
             eval_collator=eval_collator,
             decoding=build_decoding(self.decoding_args, tokenizer, data.max_target_length),
             processing_class=tokenizer,
-            compute_metrics=self.metrics if args.predict_with_generate else None,
+            compute_metrics=self.metrics,
             compute_loss_func=smooth_once(model, args),
         )
         return trainer, tokenizer
@@ -130,7 +131,7 @@ class FinetuneSeq2Seq(TextJob):
         for name, prefix in EVALUATED.items():
             if name in self.splits:
                 results |= self.evaluate(trainer, name, prefix)
-        if self.texts:
+        if self.texts and self.metrics is not None:
             results |= {"metric_signature": self.metrics.signature, "metric_lost_letters": self.metrics.lost_letters}
         # The Trainer switches the cache off for training, and the config would say so for ever.
         trainer.saved_model.config.use_cache = True
@@ -139,17 +140,18 @@ class FinetuneSeq2Seq(TextJob):
 
     def evaluate(self, trainer: Any, name: str, prefix: str) -> dict[str, float]:
         """Predict a split; its metrics, and those of copying the first source tokens, if it has targets."""
-        split, metrics, generates = self.splits[name], self.metrics, self.training_args.predict_with_generate
-        metrics.references = split.references
-        trainer.compute_metrics = metrics if split.scored and generates else None
+        split, metrics = self.splits[name], self.metrics
+        trainer.compute_metrics = metrics if split.scored else None
+        if metrics is not None:
+            metrics.references = split.references
         with phase(f"predicting {name}"):
             output: Any = trainer.predict(split.rows, metric_key_prefix=prefix)
         found = dict(output.metrics) if split.scored else {}
-        if generates:
+        if metrics is not None:
             texts = self.texts[name] = metrics.decode_padded(output.predictions)
             if empty := texts.count(""):
                 logger.warning("%d of %d %s predictions are empty.", empty, len(texts), name)
-        if generates and split.scored:
+        if metrics is not None and split.scored:
             with phase("measuring the simple guess"):
                 scores = metrics.scores(metrics.copied_beginnings(split, self.length))
             found |= {f"baseline_{prefix}_{score}": value for score, value in scores.items()}

@@ -29,6 +29,7 @@ from .options import naming
 from .results import RESULTS, by_seeds, percent, write_results
 from .runs import write_json, written_aside
 from .seeded import SeededJob, push_results
+from .shapes import settle_shapes
 from .signature import digest_of, signature_of
 from .tables import highest, print_table
 from .tasks import read_splits
@@ -64,11 +65,11 @@ class OneOfSeveral:
         """The variant that trains this task alone."""
         return f"{self.name} alone"
 
-    def trained(self, seed: int, evaluate: bool) -> Task:
+    def trained(self, args: Any) -> Task:
         """The task as the Trainer takes it, with a new model."""
-        set_seed(seed)
-        validation = self.splits.rows("validation") if evaluate else None
-        collator = self.task.collator(self.encoder.tokenizer)
+        set_seed(args.seed)
+        validation = self.splits.rows("validation") if args.eval_strategy != "no" else None
+        collator = settle_shapes(self.task.collator(self.encoder.tokenizer), args, self.data_args.max_seq_length)
         return Task(
             self.model(),
             self.splits.rows("train").inputs,
@@ -170,7 +171,7 @@ class Multitask(SeededJob):
 
     def build(self, variant: str, args: Any) -> tuple[Any, Any]:
         members, first = self._of(variant), self._of(variant)[0]
-        tasks = {one.name: one.trained(args.seed, args.eval_strategy != "no") for one in members}
+        tasks = {one.name: one.trained(args) for one in members}
         if variant != TOGETHER:
             args.max_steps = self.updates[first.name]
             if args.metric_for_best_model not in (None, "score", *first.produced()):

@@ -27,6 +27,7 @@ from .pretrain_data import (
 from .pretraining import OBJECTIVES
 from .pretraining.base import Objective
 from .results import percent
+from .shapes import drop_short_batch
 from .tables import highest
 from .text_job import Table, TextJob, check_known, exact_loss
 
@@ -125,15 +126,7 @@ class Pretrain(TextJob):
         if unknown is not None:
             counts = self.rows.baseline.counts
             check_known(counts[unknown] / counts.sum(), "training ")
-        batch = args.per_device_train_batch_size * args.world_size
-        if args.torch_compile and hasattr(train, "__len__") and len(train) >= batch:
-            # For a last batch of fewer rows the model would be compiled anew; other rows are left out in each epoch.
-            args.dataloader_drop_last = True
-        if args.dataloader_drop_last and hasattr(train, "__len__") and len(train) < batch:
-            raise ValueError(
-                f"`dataloader_drop_last` leaves nothing to train on: {len(train)} rows are fewer than a batch of "
-                f"{batch}. Leave it out, lower `per_device_train_batch_size` or `max_seq_length`, or give more text."
-            )
+        drop_short_batch(args, train)
 
     def probe(self, collator: Any) -> None:
         """Mask a few rows before anything is written, so that a fault in data or options shows at once."""

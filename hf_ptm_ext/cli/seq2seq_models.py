@@ -1,5 +1,6 @@
 """The model, its languages and the collators of sequence-to-sequence fine-tuning, chosen by the architecture."""
 
+import math
 from typing import Any
 
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, DataCollatorForSeq2Seq, PreTrainedConfig
@@ -13,6 +14,7 @@ from .seq2seq_arguments import (
     Seq2SeqModelArguments,
     Seq2SeqObjectiveArguments,
 )
+from .shapes import settle_shapes
 
 UNILM = "unilm"
 # Token types 4 and 5 tell source and target.
@@ -183,11 +185,16 @@ def language_id(tokenizer: Any, code: str) -> int | None:
 class DecoderInputCollator(DataCollatorForSeq2Seq):
     """Upstream's, also for models that make the decoder's input in `forward` alone (M2M100, NLLB).
 
-    The Trainer takes the labels out of the batch for a smoothed loss, and these would be fed nothing then.
+    The Trainer takes the labels out of the batch for a smoothed loss, and these would be fed nothing then. Upstream
+    pads labels to the multiple of the inputs; behind `longest_target` all is padding.
     """
+
+    longest_target: int | None = None
 
     def __call__(self, features: Any, return_tensors: str | None = None) -> Any:
         batch = super().__call__(features, return_tensors)
+        for name in {"labels", "decoder_input_ids"} & set(batch):
+            batch[name] = batch[name][:, : self.longest_target]
         if "decoder_input_ids" not in batch:
             model: Any = self.model
             config = model.config
@@ -198,11 +205,13 @@ class DecoderInputCollator(DataCollatorForSeq2Seq):
 
 
 def build_collators(
-    data: Seq2SeqDataArguments, objective: Seq2SeqObjectiveArguments, tokenizer: Any, model: Any, seed: int
+    data: Seq2SeqDataArguments, objective: Seq2SeqObjectiveArguments, tokenizer: Any, model: Any, args: Any
 ) -> tuple[Any, Any]:
     """The collators of training and of evaluation."""
     if model.config.is_encoder_decoder:
-        collator = DecoderInputCollator(tokenizer, model=model)
+        longest = max(data.max_source_length, data.max_target_length)
+        collator = settle_shapes(DecoderInputCollator(tokenizer, model=model), args, longest)
+        collator.longest_target = data.max_target_length
         return collator, collator
     options: dict[str, Any] = {
         "mlm_probability": objective.mlm_probability,
@@ -213,6 +222,12 @@ def build_collators(
         "source_type_id": model.config.source_type_id,
         "target_type_id": model.config.target_type_id,
     }
-    training = DataCollatorForUniLMSeq2Seq(tokenizer, seed=seed, **options)
-    evaluation = DataCollatorForUniLMSeq2Seq(tokenizer, seed=seed + 1, **options)
+    longest = options["max_len"] + (data.max_target_length if objective.pseudo_masked else 0)
+    training, evaluation = (
+        settle_shapes(DataCollatorForUniLMSeq2Seq(tokenizer, seed=seed, **options), args, longest)
+        for seed in (args.seed, args.seed + 1)
+    )
+    if training.pad_to_multiple_of is not None:  # nor does a shape depend on how much is masked
+        most = None if objective.pseudo_masked else options["max_predictions"]
+        training.label_budget = 8 * math.ceil(min(most or longest, data.max_target_length) / 8)
     return training, DataCollatorForUniLMGeneration(evaluation)

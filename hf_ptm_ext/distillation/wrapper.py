@@ -126,9 +126,9 @@ class DistillationModel(AuxiliaryObjective):
         """Count what the terms are means over."""
         ids = batch["input_ids"] if "input_ids" in batch else next(iter(batch.values()))
         mask = batch.get("attention_mask")
-        tokens = mask.sum() if mask is not None else torch.tensor(ids.numel(), device=ids.device)
+        tokens = mask.sum() if mask is not None else torch.full((), ids.numel(), device=ids.device)
         labels = batch.get(LABELS)
-        rows = torch.tensor(ids.shape[0], device=ids.device)
+        rows = torch.full((), ids.shape[0], device=ids.device)  # no copy from the host, which would wait
         labelled = rows if labels is None else (labels != -100).sum()
         return {"rows": rows, "tokens": tokens, "labels": labelled}
 

@@ -1,7 +1,8 @@
 """Entity vectors outside the model: a table in a memory-mapped file (Zhang et al. 2019, section 3.1; thunlp/ERNIE).
 
 Row 0 is no entity, zeros; row i + 1 is entity i of the knowledge graph's own numbering (`entity2id.txt`). The table is
-neither saved with a model nor copied to each device: only the rows that a batch needs leave the file.
+not saved with a model. On a GPU there is a copy of one of up to 2 GiB; of others only the rows that a batch needs
+leave the file.
 """
 
 import hashlib
@@ -31,6 +32,7 @@ from .entity_vocab_ernie_thu import (
 
 logger = logging.get_logger(__name__)
 
+LARGEST_COPY = 2 << 30  # bytes
 _STORED = (np.dtype("<f2"), np.dtype("<f4"))
 
 
@@ -58,6 +60,7 @@ class EntityTable:
                 f"`vocabulary` must name rows of the table, got {len(vocabulary)} rows for {len(vectors)} vectors."
             )
         self._vectors = vectors
+        self._copies: dict[torch.device, torch.Tensor] = {}
         self.vocabulary = vocabulary
         self._file: FileStamp | None = None
         self._sha256: str | None = None
@@ -217,6 +220,14 @@ class EntityTable:
         vectors = torch.from_numpy(np.asarray(self._vectors[rows])).to(kind)
         target = ids.device if device is None else torch.device(device)
         return vectors.to(target)[place.to(target)]
+
+    def copy_on(self, device: torch.device) -> torch.Tensor | None:
+        """All vectors on an accelerator, copied once, so that no look-up waits; none of a table that is too large."""
+        if device.type == "cpu" or self._vectors.nbytes > LARGEST_COPY:
+            return None
+        if device not in self._copies:
+            self._copies[device] = torch.from_numpy(np.array(self._vectors)).to(device)
+        return self._copies[device]
 
     def rows(self, ids: Iterable[ExternalId], on_unknown: str = "ignore") -> np.ndarray:
         """Turn external ids ("Q392") into `entity_ids`, as the vocabulary's `rows`."""

@@ -34,7 +34,8 @@ SOURCE_FIELDS = ("path", "repo_id", "repo_type", "filename", "revision", "sha256
 @torch.compiler.disable
 def look_up(table: Any, entity_ids: torch.Tensor) -> torch.Tensor:
     """Vectors of a table outside the model; files are read, so no graph can hold it."""
-    return table.lookup(entity_ids)
+    vectors = table.copy_on(entity_ids.device)
+    return table.lookup(entity_ids) if vectors is None else vectors[entity_ids].float()
 
 
 def table_name(source: Mapping[str, Any]) -> PurePosixPath:

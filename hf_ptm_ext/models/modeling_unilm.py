@@ -330,7 +330,7 @@ def summed_smoothed_loss(logits: torch.Tensor, targets: torch.Tensor, label_smoo
     share = label_smoothing / (logits.shape[-1] - 2)
     gold_log = log_probabilities.gather(1, gold[:, None]).squeeze(1)
     others = log_probabilities[:, 1:].sum(dim=-1) - gold_log
-    confidence = torch.tensor(1.0 - label_smoothing, device=logits.device)
-    entropy = confidence * confidence.log() + label_smoothing * torch.tensor(share, device=logits.device).log()
+    confidence = torch.tensor(1.0 - label_smoothing)  # on the host, as numbers: nothing waits for the device
+    entropy = confidence * confidence.log() + label_smoothing * torch.tensor(share).log()
     loss = entropy - confidence * gold_log - share * others
     return torch.where(counted, loss, 0.0).sum()

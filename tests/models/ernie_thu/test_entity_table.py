@@ -15,6 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 from hf_ptm_ext import EntityTable, EntityVocabulary
 from hf_ptm_ext.models import entity_vocab_ernie_thu
+from hf_ptm_ext.models.knowledge_ernie_thu import look_up
 
 VECTORS = np.arange(12, dtype=np.float32).reshape(4, 3) / 4 - 1
 QIDS = ["Q392", "Q1322", "Q90", "Q7"]
@@ -74,6 +75,20 @@ def test_vectors_are_not_taken_for_ids(table):
     for dtype in ("fp16", "int64", "nn", torch.int64, np.float16):
         with pytest.raises(ValueError, match=r"`dtype` must be a floating point type such as 'float32'"):
             table.lookup([1], dtype=dtype)
+
+
+def test_an_accelerator_has_a_copy_of_a_table_that_is_small(table, monkeypatch):
+    assert table.copy_on(torch.device("cpu")) is None
+    device = torch.device("meta")  # has shapes alone, as no other device here
+    copy = table.copy_on(device)
+    assert copy.device == device
+    assert copy.shape == (5, 3)
+    assert table.copy_on(device) is copy
+    ids = torch.zeros(2, 4, dtype=torch.long, device=device)
+    assert look_up(table, ids).shape == (2, 4, 3)
+    assert not pickle.loads(pickle.dumps(table))._copies
+    monkeypatch.setattr("hf_ptm_ext.models.entity_table_ernie_thu.LARGEST_COPY", 10)
+    assert table.copy_on(device) is None
 
 
 # ---- ids ----
