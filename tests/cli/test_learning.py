@@ -21,6 +21,7 @@ from hf_ptm_ext.data import (
 from tests.cli.jobs import read_metrics, run_process
 
 THREADS = {"OMP_NUM_THREADS": "1"}
+SIXTEEN = ("--per_device_train_batch_size", "16")
 PAIRS = Path(__file__).parents[1] / "fixtures" / "xquad_pairs_240.jsonl"
 
 
@@ -57,8 +58,8 @@ def test_chinese_whole_words_are_learnt(tmp_path):
 
 @pytest.mark.slow
 def test_every_mode_of_unilm_is_learnt(tmp_path):
-    """Held-out rows in one mode at a time, before and after 300 steps of the mixture."""
-    learn(tmp_path / "out", "unilm.yaml", "--max_steps", "300", "--max_eval_rows", "64")
+    """Held-out rows in one mode at a time, before and after 200 steps of the mixture."""
+    learn(tmp_path / "out", "unilm.yaml", "--max_steps", "200", "--max_eval_rows", "64")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
     trained = UniLMForPreTraining.from_pretrained(tmp_path / "out")
     torch.manual_seed(0)
@@ -79,8 +80,8 @@ def test_every_mode_of_unilm_is_learnt(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["mass.yaml", "bart.yaml", "t5.yaml"])
 def test_denoising_leaves_the_unigram_level(tmp_path, recipe):
-    """500 updates of 32 rows; the baseline knows the frequencies of these very targets, sentinels included."""
-    metrics = learn(tmp_path / "out", recipe, "--max_steps", "500", "--max_eval_rows", "128")
+    """300 updates of 16 rows; the baseline knows the frequencies of these very targets, sentinels included."""
+    metrics = learn(tmp_path / "out", recipe, "--max_steps", "300", "--max_eval_rows", "128", *SIXTEEN)
     term = "mass" if recipe == "mass.yaml" else "denoising"
     assert metrics[f"eval_{term}_loss"] < metrics[f"baseline_{term}_loss"] - 0.5
     assert metrics[f"eval_{term}_accuracy"] > 2 * metrics[f"baseline_{term}_accuracy"]
@@ -90,6 +91,6 @@ def test_denoising_leaves_the_unigram_level(tmp_path, recipe):
 def test_translations_are_learnt(tmp_path):
     """120 updates on 228 pairs of questions: far below an untrained model, and below the targets' unigram level."""
     pairs = ["--train_file", str(PAIRS), "--languages", "en", "zh", "--vocab_size", "600"]
-    metrics = learn(tmp_path / "out", "tlm.yaml", *pairs, "--max_steps", "120")
+    metrics = learn(tmp_path / "out", "tlm.yaml", *pairs, "--max_steps", "120", *SIXTEEN)
     assert metrics["eval_mlm_loss"] < metrics["before_mlm_loss"] - 1.0
     assert metrics["eval_mlm_loss"] < metrics["baseline_mlm_loss"]
