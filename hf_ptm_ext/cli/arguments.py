@@ -15,6 +15,7 @@ from ..data.bad_rows import ERROR, ON_BAD_ROWS
 from ..data.tag_schemes import PLAIN, SCHEMES
 from ..hints import did_you_mean
 from ..hub.model_card import is_hub_id
+from ..trainers.master_weights import ADAMW, BF16, FP32, WEIGHTS
 from ..trainers.stopping import NONFINITE
 from .options import REQUIRED, option, read_options
 from .ranges import AnyNumber, Count, RowLength, Seed, Size
@@ -53,6 +54,7 @@ class JobArguments(TrainingArguments):
         "stop", "If loss or gradient is NaN or infinite: stop, or skip the update.", choices=NONFINITE
     )
     seeds: list[Seed] | None = option(None, "One run a seed; the first one's model is kept (default: one run).")
+    weights: str = option(FP32, "What the model's weights are; bf16: trained by float32 copies.", choices=WEIGHTS)
     dataloader_num_workers: int = option(-1, "Processes that make batches ahead (-1: up to 4 for a GPU, else 0).")
 
     long: ClassVar[bool] = False  # whether the job trains for long, so that workers are worth their start
@@ -65,10 +67,11 @@ class JobArguments(TrainingArguments):
                 f"`resume_from_checkpoint` must be auto, got {self.resume_from_checkpoint}: each run of the output "
                 "folder goes on with its own checkpoint."
             )
-        half = next((name for name in ("bf16", "bf16_full_eval") if getattr(self, name)), None)
+        half = [f"`{name}` = true" for name in ("bf16", "bf16_full_eval") if getattr(self, name)]
+        half += [f"`weights` = {BF16}"] if self.weights == BF16 else []
         if half and not self.use_cpu and not is_torch_bf16_gpu_available():
             raise ValueError(
-                f"`{half}` = true needs a GPU that has bf16, and none is found: leave it out, or add --use_cpu true, "
+                f"{half[0]} needs a GPU that has bf16, and none is found: leave it out, or add --use_cpu true, "
                 "where it works too."
             )
         if self.tf32 and not is_torch_tf32_available():
@@ -84,6 +87,9 @@ class JobArguments(TrainingArguments):
             raise ValueError(
                 f"`deepspeed` = {self.deepspeed} needs the package: pip install deepspeed, or leave it out."
             )
+        if self.weights == BF16:
+            self._check_weights()
+            self.bf16 = False  # which casts what is float32
         self.keeps_checkpoints = self.save_total_limit is not None
         if not self.keeps_checkpoints:
             self.save_total_limit = 2
@@ -93,6 +99,20 @@ class JobArguments(TrainingArguments):
             cores = len(allowed(0)) if allowed is not None else os.cpu_count() or 1
             self.dataloader_num_workers = min(cores // max(torch.cuda.device_count(), 1) // 4, 4) if on_gpu else 0
         super().__post_init__()
+
+    def _check_weights(self) -> None:
+        """Refuse what weights in bfloat16 do not go with."""
+        other = next((name for name in ("fp16", "fp16_full_eval", "fsdp", "deepspeed") if getattr(self, name)), None)
+        if other:
+            raise ValueError(
+                f"`weights` = {self.weights} does not go with `{other}` = {getattr(self, other)}: leave one out "
+                "(--bf16 true computes in bfloat16 over float32 weights, sharded ones too)."
+            )
+        if self.optim not in ADAMW:
+            raise ValueError(
+                f"`weights` = {self.weights} is trained by torch's AdamW (`optim` = {' or '.join(ADAMW)}), got "
+                f"`optim` = {self.optim}: leave one out."
+            )
 
 
 @dataclass

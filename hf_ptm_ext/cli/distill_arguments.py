@@ -12,6 +12,7 @@ from ..distillation import PRESET_NAMES, DistillationArguments, TheseusArguments
 from ..distillation.presets import DUALTRAIN, PRESETS, weighted_objectives
 from ..distillation.registry import OBJECTIVES, as_list, check_known, objective_options
 from ..distillation.students import SIZES, TEACHERS_OF
+from ..trainers.master_weights import BF16
 from .arguments import SeededArguments, TaskDataArguments, parse_seeded
 from .options import REQUIRED, checked, kinds_of, naming, of_kind, option
 from .ranges import Size, Weight, check_ranges
@@ -202,7 +203,11 @@ def stage_arguments(args: DistillArguments, options: dict[str, Any], folder: str
         values |= {"eval_strategy": "no", "load_best_model_at_end": False, "metric_for_best_model": None}
         values |= {"save_strategy": "no"} if args.save_strategy == "best" else {}
     values |= {"resume_from_checkpoint": None, **options, "output_dir": folder}
-    if options.get("preset") != THESEUS:
-        return DistillationArguments(**values)
-    values.pop("preset")
-    return TheseusArguments(**values)
+    if options.get("preset") == THESEUS:
+        values.pop("preset")
+        made: Any = TheseusArguments(**values)
+    else:
+        teachers = {"teacher_dtype": "bfloat16"} if args.weights == BF16 else {}
+        made = DistillationArguments(**{**teachers, **values})
+    made.weights, made.nonfinite = args.weights, args.nonfinite
+    return made

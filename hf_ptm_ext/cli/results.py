@@ -10,6 +10,7 @@ from typing import Any
 from transformers import AutoConfig
 
 from ..hub.model_card import write_model_card
+from ..trainers.master_weights import BF16, PRECISION
 from .arguments import SeededArguments, data_name, hub_data
 from .curves import CURVE
 from .runs import write_json, write_whole
@@ -145,6 +146,7 @@ def write_card(
 
 def hyper_parameters(args: Any) -> dict[str, Any]:
     """What a card says of the Trainer's arguments."""
+    half = "bfloat16, mixed" if args.bf16 else "float16, mixed" if args.fp16 else "float32"
     found = {
         "rows per update": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
         "learning rate": args.learning_rate,
@@ -155,7 +157,7 @@ def hyper_parameters(args: Any) -> dict[str, Any]:
         "epsilon": args.adam_epsilon,
         "weight decay": args.weight_decay,
         "largest gradient norm": args.max_grad_norm,
-        "precision": "bfloat16, mixed" if args.bf16 else "float16, mixed" if args.fp16 else "float32",
+        "precision": PRECISION if args.weights == BF16 else half,
     }
     return found | ({"label smoothing": args.label_smoothing_factor} if args.label_smoothing_factor else {})
 

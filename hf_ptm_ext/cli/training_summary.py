@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
+from ..trainers.master_weights import BF16, PRECISION
+
 logger = logging.getLogger(__name__)
 
 
@@ -48,6 +50,8 @@ class TrainingSummary(TrainerCallback):
         half = "bfloat16" if args.bf16 else "float16" if args.fp16 else None
         weights = str(next(model.parameters()).dtype).removeprefix("torch.")
         precision = weights if half is None else f"{half} over {weights} weights"
+        if getattr(args, "weights", None) == BF16:
+            precision = PRECISION
         attention = getattr(model.config, "_attn_implementation", None) or "its own"
         compiled = ", compiled" if args.torch_compile else ""
         return f"device   {count} x {args.device.type}{name}, {precision}, attention {attention}{compiled}"

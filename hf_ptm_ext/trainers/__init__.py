@@ -5,6 +5,7 @@ from .base import PtmTrainer, ResumableTrainer
 from .entity_replacement import EntityReplacementModel, EntityReplacementTrainer
 from .knowledge_embedding import KnowledgeEmbeddingModel, KnowledgeEmbeddingTrainer
 from .manifest import checkpoints, last_complete_checkpoint
+from .master_weights import MasterAdamW
 from .multi_task.mixing import MixedBatchSampler, Mixing
 from .multi_task.model import MultiTaskModel, Smart
 from .multi_task.trainer import MultiTaskTrainer, Task, TaskCollator, TaskRows
@@ -35,6 +36,7 @@ __all__ = [
     "GradualUnfreezingCallback",
     "KnowledgeEmbeddingModel",
     "KnowledgeEmbeddingTrainer",
+    "MasterAdamW",
     "MixedBatchSampler",
     "Mixing",
     "MultiTaskModel",

@@ -17,6 +17,7 @@ from transformers import AutoConfig, AutoProcessor
 
 from .collator_state import restart
 from .manifest import CompleteCheckpoints
+from .master_weights import HalfWeights
 from .pushes import HubPushes
 from .resume import ExactResume
 from .stopping import GuardedUpdates
@@ -74,7 +75,7 @@ def processing_of(model: Any) -> Any:
         return None
 
 
-class PtmTrainer(GuardedUpdates, HubPushes, ExactResume, CompleteCheckpoints):
+class PtmTrainer(HalfWeights, GuardedUpdates, HubPushes, ExactResume, CompleteCheckpoints):
     """`transformers.Trainer` with loss terms, exact accumulation and resume, and complete Hub pushes.
 
     Any model whose output has fields named `<term>_loss` gets each of them logged as the mean over the updates since

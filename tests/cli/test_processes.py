@@ -19,9 +19,10 @@ def digest(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("streaming", [True, False])
-def test_a_killed_job_resumes_to_the_same_weights(tmp_path, streaming):
+@pytest.mark.parametrize(("streaming", "weights"), [(True, "fp32"), (False, "fp32"), (False, "bf16")])
+def test_a_killed_job_resumes_to_the_same_weights(tmp_path, streaming, weights):
     options = {"max_steps": 40, "save_steps": 5, "streaming": streaming, "max_train_rows": None if streaming else 100}
+    options["weights"] = weights
     run_pretrain(tmp_path / "whole", **options)
     killed = tmp_path / "killed"
     process = subprocess.Popen(

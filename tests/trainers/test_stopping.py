@@ -11,7 +11,7 @@ import time
 
 import pytest
 import torch
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainingArguments
 
 from hf_ptm_ext.trainers import NotFinite, TrainingStopped, checkpoints, last_complete_checkpoint
 from hf_ptm_ext.trainers.stopping import GuardedUpdates, kept_interruption
@@ -80,8 +80,10 @@ def test_a_gradient_that_is_not_finite_stops_training(tmp_path, value, max_grad_
 
 
 @pytest.mark.parametrize("spoilt", ["the loss is nan", "the gradient's norm is inf"])
-def test_a_host_that_looks_later_finds_the_weights_as_they_were_before(tmp_path, monkeypatch, spoilt):
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_host_that_looks_later_finds_the_weights_as_they_were_before(tmp_path, monkeypatch, spoilt, precision):
     """As on a GPU, whose host does not wait for an update: the optimizer leaves out this one and those behind it."""
+    monkeypatch.setattr(TrainingArguments, "weights", precision, raising=False)
     monkeypatch.setattr(GuardedUpdates, "_defers", True)
     seen = []
     spoil = [Spoil(2, float("inf"))] if "gradient" in spoilt else []
@@ -287,7 +289,7 @@ INTERRUPTED = """
 import sys, time
 import torch
 from tests.trainers.every_trainer import BUILDERS, rows
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainingArguments
 
 
 class Rows(torch.utils.data.Dataset):
