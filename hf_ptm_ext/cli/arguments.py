@@ -18,7 +18,7 @@ from ..hub.model_card import is_hub_id
 from ..trainers.master_weights import ADAMW, BF16, FP32, WEIGHTS
 from ..trainers.stopping import NONFINITE
 from .options import REQUIRED, option, read_options
-from .ranges import AnyNumber, Count, RowLength, Seed, Size
+from .ranges import AnyNumber, Below1, Count, RowLength, Seed, Size
 
 TASK_NAMES = ("classification", "tagging", "question-answering", "extraction", "regression")
 AUTO = "auto"
@@ -29,7 +29,7 @@ DROPS = ("train", "evaluation")
 TABLES = ("jsonl", "csv", "tsv", "parquet")
 # Of the option `on_bad_rows`.
 BAD_ROWS: dict[str, Any] = {
-    "help": "Rows of a file that cannot be used: error tells all of them, skip leaves them out with a count.",
+    "help": "Rows that cannot be used: error tells all of them, skip leaves them out.",
     "choices": ON_BAD_ROWS,
 }
 
@@ -204,6 +204,7 @@ class ModelArguments(CheckpointArguments):
     family: str | None = option(None, "Architecture of a new model (default: the objective's own).")
     config_name: str | None = option(None, "Folder, hub id or config.json of a new model.")
     config_overrides: str | None = option(None, "Fields of the config, as hidden_size=128,num_hidden_layers=4.")
+    dropout: Below1 | None = option(None, "Dropout of hidden states and attention (default: the config's).")
     tokenizer_name: str | None = option(
         None, "Folder or hub id of the tokenizer. Default: the model's, or a trained one."
     )

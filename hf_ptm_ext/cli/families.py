@@ -1,7 +1,7 @@
 """The models of the text jobs (pretrain, finetune-seq2seq): a checkpoint, or a new one that fits the tokenizer."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from transformers import AutoConfig
@@ -12,6 +12,11 @@ from .recipes import parse_overrides
 
 # Architectures whose checkpoints the families on BERT's names read.
 READ_AS_BERT = ("bert",)
+# What configs call the dropout of hidden states, attention and activations; that of heads is another.
+DROPOUTS = (
+    *("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "activation_dropout"),
+    *("dropout_rate", "embedding_dropout", "mlp_dropout"),
+)
 
 
 def family_class(name: str | None, auto_class: str) -> Any:
@@ -72,7 +77,15 @@ def checkpoint_overrides(model: Any, config: Any) -> dict[str, Any]:
             f"{made_new[0]} makes a new model, and `model_name_or_path` = {model.model_name_or_path} {made_new[1]}: "
             "leave one out."
         )
-    return parse_overrides(model.config_overrides, config.to_dict(), type(config).__name__)
+    return overrides(model, config.to_dict(), type(config).__name__)
+
+
+def overrides(model: Any, known: Mapping[str, Any], config_class: str) -> dict[str, Any]:
+    """Fields of a config that are asked for: `dropout`, under the names that it has there, and `config_overrides`."""
+    found = {} if model.dropout is None else {name: model.dropout for name in DROPOUTS if name in known}
+    if model.dropout is not None and not found:
+        raise ValueError(f"`dropout` = {model.dropout} is nothing that {config_class} has: leave it out.")
+    return found | parse_overrides(model.config_overrides, known, config_class)
 
 
 def architecture_config(model: Any, wanted: str) -> Any:
@@ -91,7 +104,7 @@ def new_config(model: Any, config: Any, tokenizer: Any, positions: int, **more: 
     fields |= fitted_fields(config, tokenizer)
     if model.config_name is None and "max_position_embeddings" in known:
         fields["max_position_embeddings"] = max(positions, 512)
-    return cls(**{**fields, **more, **parse_overrides(model.config_overrides, known, cls.__name__)})
+    return cls(**{**fields, **more, **overrides(model, known, cls.__name__)})
 
 
 def fitted_fields(config: Any, tokenizer: Any) -> dict[str, Any]:

@@ -111,7 +111,7 @@ class ObjectiveArguments:
     sbo_loss_weight: Weight | None = option(None, "Weight of the span boundary term (default: the model's config).")
     next_sentence_prediction: bool = option(
         False,
-        "Two segments with next-sentence prediction (span; mlm and wwm of NEZHA, ZEN, IB-BERT, K-BERT).",
+        "Two segments (span; mlm and wwm of NEZHA, ZEN, IB-BERT, K-BERT).",
     )
     entity_table: str | None = option(None, "Entity vectors of objective ernie_thu (`train-entity-vectors`).")
     entity_titles: str | None = option(

@@ -6,8 +6,7 @@ from typing import Any
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, DataCollatorForSeq2Seq, PreTrainedConfig
 
 from ..collators import DataCollatorForUniLMGeneration, DataCollatorForUniLMSeq2Seq
-from .families import architecture_config, attention, family_class, load_checkpoint, new_config
-from .recipes import parse_overrides
+from .families import architecture_config, attention, family_class, load_checkpoint, new_config, overrides
 from .seq2seq_arguments import (
     DecodingArguments,
     Seq2SeqDataArguments,
@@ -29,8 +28,7 @@ def check_model(
         config = config_of(model)
     except OSError:  # there is none, which loading says; mistakes in the data come first
         return {}
-    overrides = parse_overrides(model.config_overrides, config.to_dict(), type(config).__name__)
-    for field, value in overrides.items():
+    for field, value in overrides(model, config.to_dict(), type(config).__name__).items():
         setattr(config, field, value)
     if decoding.search not in ("stock", config.model_type):
         raise ValueError(

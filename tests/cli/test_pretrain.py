@@ -11,7 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import (
+    AutoConfig,
     AutoModelForMaskedLM,
     AutoModelForPreTraining,
     AutoTokenizer,
@@ -24,6 +26,7 @@ from transformers import (
 
 from hf_ptm_ext.cli import main
 from hf_ptm_ext.cli.arguments import ModelArguments
+from hf_ptm_ext.cli.families import overrides
 from hf_ptm_ext.cli.pretrain import parse
 from hf_ptm_ext.cli.pretrain_arguments import DataArguments, ObjectiveArguments
 from hf_ptm_ext.cli.pretrain_data import build_rows, describe_data, read_documents, trained_tokenizer
@@ -420,6 +423,48 @@ def test_config_overrides_of_any_type(tmp_path):
     assert main(["pretrain", *flags(output_dir=tmp_path / "out", config_overrides=overrides, max_steps=1)]) == 0
     config = json.loads((tmp_path / "out" / "config.json").read_text(encoding="utf-8"))
     assert (config["layer_norm_eps"], config["hidden_act"], config["classifier_dropout"]) == (1e-6, "relu", 0.2)
+
+
+@pytest.mark.parametrize(
+    ("family", "given", "found"),
+    [
+        ("spanbert", None, {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}),
+        ("bart", None, {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}),
+        ("t5", None, {"dropout_rate": 0.0}),
+        (
+            "bert",
+            "attention_probs_dropout_prob=0.2",
+            {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.2},
+        ),
+    ],
+)
+def test_dropout_has_the_names_of_each_family_and_single_fields_win(family, given, found):
+    config = AutoConfig.for_model(family)
+    model = ModelArguments(dropout=0.0, config_overrides=given)
+    assert overrides(model, config.to_dict(), type(config).__name__) == found
+    assert overrides(ModelArguments(), config.to_dict(), type(config).__name__) == {}
+
+
+def test_dropout_is_refused_where_there_is_none():
+    with pytest.raises(ValueError, match=r"`dropout` = 0\.1 is nothing that SomeConfig has"):
+        overrides(ModelArguments(dropout=0.1), {"hidden_size": 8, "classifier_dropout": 0.1}, "SomeConfig")
+
+
+def test_weights_in_bfloat16_are_saved_verified_and_trained_further_in_float32(tmp_path, caplog, capsys):
+    options = {"weights": "bf16", "dropout": 0.0, "max_steps": 2}
+    first, second = tmp_path / "half", tmp_path / "whole"
+    with caplog.at_level("INFO"):
+        assert main(["pretrain", *flags(output_dir=first, **options)]) == 0
+    assert "bfloat16 weights, float32 masters" in caplog.text
+    assert "bfloat16 weights, float32 masters" in (first / "README.md").read_text(encoding="utf-8")
+    config = json.loads((first / "config.json").read_text(encoding="utf-8"))
+    assert (config["dtype"], config["hidden_dropout_prob"]) == ("bfloat16", 0.0)
+    assert {value.dtype for value in load_file(first / "model.safetensors").values()} == {torch.bfloat16}
+    assert read_metrics(first)["before_mlm_loss"] > 0
+    assert main(["verify", str(first)]) == 0
+    assert "OK" in capsys.readouterr().out
+    assert main(["pretrain", *flags(output_dir=second, model_name_or_path=first, config_overrides=None)]) == 0
+    assert json.loads((second / "config.json").read_text(encoding="utf-8"))["dtype"] == "float32"
 
 
 def test_the_label_budget_of_compiled_rows_holds_every_row(tmp_path):

@@ -21,8 +21,7 @@ from ...data import encode_entity_documents, entity_pairs
 from ...models.annotations_ernie_thu import DictionaryLinker
 from ...models.processing_ernie_thu import ErnieThuProcessor
 from ..console import bar, phase
-from ..families import attention, family_class, load_checkpoint, named_config
-from ..recipes import parse_overrides
+from ..families import attention, family_class, load_checkpoint, named_config, overrides
 from .base import Objective
 
 # Most sequences of a packed row (the row packer's default): each rounds its budget up.
@@ -88,7 +87,7 @@ class Masking(Objective):
         cls = family_class(model.family, "AutoConfig")
         values: dict[str, Any] = {} if model.config_name is None else named_config(model).to_dict()
         values.pop("model_type", None)
-        values |= parse_overrides(model.config_overrides, cls().to_dict(), cls.__name__)
+        values |= overrides(model, cls().to_dict(), cls.__name__)
         values |= {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
         if hasattr(tokenizer, "lexicon"):  # ZEN's: a row for each n-gram, and one for padding
             values["word_vocab_size"] = len(tokenizer.lexicon) + 1
