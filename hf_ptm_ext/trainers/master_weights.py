@@ -54,12 +54,13 @@ class MasterAdamW(torch.optim.AdamW):
         return [master for group in self.param_groups for master in group["params"]]
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """As upstream, with the gradients of the weights, which follow."""
         with torch.enable_grad():
             loss = None if closure is None else closure()
         trained = [pair for pair in zip(self._weights, self.masters, strict=True) if pair[0].grad is not None]
-        weights, masters = [weight for weight, _ in trained], [master for _, master in trained]
+        weights: list[Any] = [weight for weight, _ in trained]
+        masters: list[Any] = [master for _, master in trained]
         for master in masters:
             master.grad = torch.empty_like(master)
         if trained:

@@ -236,9 +236,14 @@ def test_no_job_trains_an_encoder_that_is_damaged_or_random_in_part(polar, tmp_p
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_those_jobs_run_on_the_whole_model(polar, tmp_path, job):
+@pytest.mark.parametrize("weights", ["fp32", "bf16"])
+def test_those_jobs_run_on_the_whole_model(polar, tmp_path, job, weights):
+    """And save its weights in the precision in which they were trained."""
     source = polar / ("bert" if job == "pretrain" else "classification")
-    assert main(words(job, source, polar, tmp_path / "out")) == 0
+    assert main([*words(job, source, polar, tmp_path / "out"), "--weights", weights]) == 0
+    saved = [load_file(file) for file in (tmp_path / "out").rglob("*.safetensors")]
+    types = {value.dtype for one in saved for value in one.values()}
+    assert types == {torch.bfloat16 if weights == "bf16" else torch.float32}
 
 
 def test_a_model_without_a_pooler_begins_with_a_new_one(polar, tmp_path):
