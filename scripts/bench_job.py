@@ -41,10 +41,9 @@ JOBS = {
     "span_blocks": "pretrain --objective span",
     "unilm": "pretrain --objective unilm --family unilm --pack_rows true",
     "ernie_thu": "pretrain --objective ernie_thu --entity_table {table} --min_entities 1",
-    "mlm_no_dropout": (
-        "pretrain --objective mlm --pack_rows true "
-        "--config_overrides hidden_dropout_prob=0,attention_probs_dropout_prob=0"
-    ),
+    "mlm_no_dropout": "pretrain --objective mlm --pack_rows true --dropout 0",
+    "mlm_bf16_weights": "pretrain --objective mlm --pack_rows true --weights bf16",
+    "mlm_bf16_weights_no_dropout": "pretrain --objective mlm --pack_rows true --weights bf16 --dropout 0",
     "finetune": "finetune --model_name_or_path {model}",
     "finetune_kg": "finetune --model_name_or_path {model} --kg {graph}",
     "distill_minilm": "distill --teacher_name_or_path {model} --student_layers {half} --stages {minilm}",
@@ -220,10 +219,7 @@ def ours(options: argparse.Namespace, folder: str) -> tuple[Any, Any]:
     sizes = ",".join(f"{name}={value}" for name, value in SIZES[options.size].items())
     if command == "pretrain":
         words += ["--tokenizer_name", options.tokenizer, "--train_file", *options.text, "--validation_fraction", "0"]
-        if "--config_overrides" in words:
-            words[words.index("--config_overrides") + 1] += f",{sizes}"
-        else:
-            words += ["--config_overrides", sizes]
+        words += ["--config_overrides", sizes]
     if command == "finetune-seq2seq":
         longest = int(TARGET * options.length)
         words += ["--train_file", f"{beside}/pairs.jsonl", "--predict_with_generate", "false"]
@@ -424,7 +420,7 @@ def main() -> None:
         "MFU",
         "loss",
     )
-    print(f"{'':<18}" + "".join(f"{name:>11}" for name in columns))
+    print(f"{'':<28}" + "".join(f"{name:>11}" for name in columns))
     for name, found in table.items():
         cells = (found["tokens"] / 1e3, found["tokens"] / first, found["slowest"] / 1e3, found["ms"], found["wait_ms"])
         cells += (
@@ -435,7 +431,7 @@ def main() -> None:
             found["mfu"],
             found["loss"] or 0.0,
         )
-        print(f"{name:<18}" + "".join(f"{cell:>11.2f}" for cell in cells))
+        print(f"{name:<28}" + "".join(f"{cell:>11.2f}" for cell in cells))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ class MasterAdamW(torch.optim.AdamW):
     """`torch.optim.AdamW` on float32 copies of the weights, from which these are rounded after each update.
 
     Updates that are too small for bfloat16 add up in the copies. The moments are float32 too, and all of it is in the
-    state that a checkpoint holds, to the bit. Weights that are float32 have no copies.
+    state that a checkpoint holds, to the bit. Weights that are float32 have no copies. Several processes must begin
+    with the same weights.
 
     Args:
         params: as `torch.optim.AdamW`: weights, or groups of them.

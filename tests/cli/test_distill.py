@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from hf_ptm_ext.cli import main
-from hf_ptm_ext.cli.distill_arguments import parse
+from hf_ptm_ext.cli.distill_arguments import DistillArguments, parse, stage_arguments
 from hf_ptm_ext.cli.recipes import split_nested
 from hf_ptm_ext.distillation import DistillationTrainer
 from tests.cli.test_finetune import RUN, data, finetune, results_of, words_of  # noqa: F401  (data is a fixture)
@@ -117,6 +117,17 @@ def test_a_student_learns_masked_words_from_plain_text(data, tmp_path):  # noqa:
         baseline=False,
     )
     assert set(results["summary"]) == {"distilled", "teacher"}
+
+
+@pytest.mark.parametrize("preset", ["soft-labels", "theseus"])
+def test_stages_train_as_the_job_is_told(tmp_path, preset):
+    job = DistillArguments(output_dir=str(tmp_path), use_cpu=True, nonfinite="skip", weights="bf16")
+    made = stage_arguments(job, {"preset": preset}, str(tmp_path / "stage"), last=True)
+    assert (made.nonfinite, made.weights, made.bf16) == ("skip", "bf16", False)
+    if preset != "theseus":
+        assert made.teacher_dtype == "bfloat16"
+        told = {"preset": preset, "teacher_dtype": "float32"}
+        assert stage_arguments(job, told, str(tmp_path / "stage"), last=True).teacher_dtype == "float32"
 
 
 def test_stages_may_be_yaml_and_changed_by_flags():
