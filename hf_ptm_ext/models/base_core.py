@@ -63,7 +63,7 @@ class FamilyPreTrainedModel(CheckedLoading, PreTrainedModel):
     supports_gradient_checkpointing = True
     _supports_sdpa = True
     _supports_flex_attn = True
-    _supports_flash_attn = False  # flash ignores mask functions: packed rows would see each other
+    _supports_flash_attn = False  # its kernels know padding and packed rows, but no other mask
     _supports_attention_backend = True
     _can_compile_fullgraph = True
     _no_split_modules: Any = ["Embeddings", "EncoderLayer"]

@@ -15,6 +15,8 @@ from transformers.cache_utils import Cache
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from .mask_contract_core import SequenceBounds
+
 # Keyword arguments that upstream's code hands through every `forward`: decorators of the base model, the Trainer,
 # configs with `use_cache`, `generate`, whose loop keeps the tokenizer that `stop_strings` came with.
 UPSTREAM_ARGUMENTS = frozenset(
@@ -124,7 +126,7 @@ class SelfAttention(nn.Module):
     def forward(
         self,
         hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
+        attention_mask: Any = None,
         plain_attention: bool = False,
         attention_function: Callable | None = None,
         cache: Cache | None = None,
@@ -141,6 +143,9 @@ class SelfAttention(nn.Module):
         implementation = "eager" if plain_attention else self.config._attn_implementation
         if attention_function is None:
             attention_function = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
+        if isinstance(attention_mask, SequenceBounds):
+            kwargs |= attention_mask.arguments()
+            attention_mask = None
         context, weights = attention_function(
             self,
             query,

@@ -11,7 +11,7 @@ from torch import nn
 from transformers.masking_utils import create_bidirectional_mask
 
 from .configuration_ernie_thu import ErnieThuConfig
-from .inputs_core import first_place
+from .inputs_core import first_place, run_begins
 from .losses_core import values_can_be_read
 
 
@@ -63,13 +63,6 @@ def check_entities(
         )
 
 
-def sequence_starts(sequence_ids: torch.Tensor) -> torch.Tensor:
-    """`(batch, seq_len)` bool: where a run of equal ids begins, padding included."""
-    starts = torch.ones_like(sequence_ids, dtype=torch.bool)
-    starts[:, 1:] = sequence_ids[:, 1:] != sequence_ids[:, :-1]
-    return starts
-
-
 def is_padding_mask(attention_mask: Any) -> bool:
     """Whether it says which tokens are real, `(batch, seq_len)`, and is not a finished mask."""
     return torch.is_tensor(attention_mask) and attention_mask.dim() == 2
@@ -87,7 +80,7 @@ def default_entity_mask(
     real = attention_mask.to(torch.bool) if is_padding_mask(attention_mask) else None
     if sequence_ids is not None:
         real = sequence_ids != 0 if real is None else real & (sequence_ids != 0)
-        first = sequence_starts(sequence_ids) & (sequence_ids != 0)
+        first = run_begins(sequence_ids) & (sequence_ids != 0)
     else:
         positions = torch.arange(input_shape[1], device=device)[None]
         at = 0 if real is None else first_place(real)[:, None]
@@ -114,7 +107,7 @@ def build_entity_attention_mask(
         def visible(batch: Any, head: Any, q: Any, kv: Any) -> torch.Tensor:
             return keys[batch, kv]
     else:
-        runs = sequence_starts(sequence_ids).long().cumsum(dim=1) - 1
+        runs = run_begins(sequence_ids).long().cumsum(dim=1) - 1
         counts = torch.zeros_like(runs).scatter_add(1, runs, entity_mask.long())
         keys = entity_mask | (counts.gather(1, runs) == 0)
 

@@ -13,22 +13,29 @@ from typing import Any
 import torch
 from torch import nn
 from transformers.masking_utils import create_bidirectional_mask
+from transformers.utils.generic import is_flash_attention_requested
 
 from .losses_core import value_outside, values_can_be_read
-from .mask_contract_core import finished_mask, flex_mask, two_dimensional
+from .mask_contract_core import SequenceBounds, finished_mask, flex_mask, packed_flex_mask, two_dimensional
 
 # What the reference adds to the score of a padding key. Any large value hides a key beside real ones; in a row without
 # a real key it is added to all scores, where it changes nothing but their rounding.
 REFERENCE_PADDING_BIAS = -10000.0
 
 
-def run_starts(*columns: torch.Tensor) -> torch.Tensor:
-    """Index, for each token, of the first token of the run with its values in all columns."""
+def run_begins(*columns: torch.Tensor) -> torch.Tensor:
+    """`(batch, seq_len)` bool: where a run of equal values in all columns begins, padding included."""
     begins = torch.ones_like(columns[0], dtype=torch.bool)
     changes = torch.zeros_like(begins[:, 1:])
     for column in columns:
         changes = changes | (column[:, 1:] != column[:, :-1])
     begins[:, 1:] = changes
+    return begins
+
+
+def run_starts(*columns: torch.Tensor) -> torch.Tensor:
+    """Index, for each token, of the first token of the run with its values in all columns."""
+    begins = run_begins(*columns)
     runs = begins.cumsum(dim=1) - 1  # not cummax, which ONNX lacks
     places = torch.arange(begins.shape[1], device=begins.device)[None]
     return torch.zeros_like(runs).scatter_add(1, runs, torch.where(begins, places, 0)).gather(1, runs)
@@ -95,6 +102,11 @@ def check_length(config: Any, length: int) -> None:
         )
 
 
+def real_sequences(attention_mask: torch.Tensor | None, sequence_ids: torch.Tensor) -> torch.Tensor:
+    """The ids of packed sequences, 0 also where a mask hides tokens."""
+    return sequence_ids if attention_mask is None else sequence_ids * attention_mask.to(sequence_ids.dtype)
+
+
 def visible_function(
     attention_mask: Any, sequence_ids: torch.Tensor | None
 ) -> Callable[[Any, Any, Any, Any], torch.Tensor]:
@@ -103,7 +115,7 @@ def visible_function(
     Packed: both are of one sequence, or padding. Padded: the key is a real token; without any, everything is seen.
     """
     if sequence_ids is not None:
-        ids = sequence_ids if attention_mask is None else sequence_ids * attention_mask.to(sequence_ids.dtype)
+        ids = real_sequences(attention_mask, sequence_ids)
         return lambda batch, head, q, kv: ids[batch, q] == ids[batch, kv]
     real = attention_mask.to(torch.bool)
     real = real | ~real.any(dim=1, keepdim=True)
@@ -127,8 +139,13 @@ def build_attention_mask(
         return None
     if attention_mask is not None and not two_dimensional(attention_mask):
         return finished_mask(config, embeddings, attention_mask)
+    if sequence_ids is not None and is_flash_attention_requested(config):
+        return sequence_bounds(real_sequences(attention_mask, sequence_ids))
     if config._attn_implementation == "flex_attention":
-        return flex_mask(visible_function(attention_mask, sequence_ids), embeddings, embeddings.shape[1])
+        visible = visible_function(attention_mask, sequence_ids)
+        if sequence_ids is None:
+            return flex_mask(visible, embeddings, embeddings.shape[1])
+        return packed_flex_mask(visible, real_sequences(attention_mask, sequence_ids))
     if sequence_ids is None:
         real = attention_mask.to(torch.bool)  # type: ignore[union-attr]
         empty = ~real.any(dim=1, keepdim=True)
@@ -140,6 +157,12 @@ def build_attention_mask(
     return create_bidirectional_mask(
         config, embeddings, None, and_mask_function=visible_function(attention_mask, sequence_ids)
     )
+
+
+def sequence_bounds(ids: torch.Tensor) -> SequenceBounds:
+    """Where the sequences of packed rows begin; a run of padding is one of them. Waits for the device."""
+    places = run_begins(ids).flatten().nonzero().flatten()
+    return SequenceBounds(nn.functional.pad(places, (0, 1), value=ids.numel()).int(), ids.shape[1])
 
 
 def first_token_states(

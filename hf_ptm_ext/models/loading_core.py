@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 from transformers.utils import logging as transformers_logging
+from transformers.utils.generic import is_flash_attention_requested
 
 from .files_core import check_shard_index
 
@@ -89,6 +90,17 @@ class CheckedLoading(PreTrainedModel):
         source = pretrained_model_name_or_path or "the state dict"
         model._check_loading(set(info["missing_keys"]), set(info["unexpected_keys"]), source)
         return (model, info) if wants_info else model
+
+    def _check_and_adjust_attn_implementation(self: Any, attn_implementation: Any, *args: Any, **kwargs: Any) -> Any:
+        """As upstream; says in one line which implementations a model has whose mask flash kernels do not know."""
+        flash = is_flash_attention_requested(requested_attention_implementation=attn_implementation)
+        if flash and not self._supports_flash_attn:
+            flex = ", 'flex_attention'" * self._supports_flex_attn
+            raise ValueError(
+                f"{type(self).__name__} has no flash attention, whose kernels know padding and packed rows but no "
+                f"other mask: `attn_implementation` must be one of 'sdpa', 'eager'{flex}, got {attn_implementation!r}."
+            )
+        return super()._check_and_adjust_attn_implementation(attn_implementation, *args, **kwargs)
 
     def _check_loading(self: Any, missing: set[str], unexpected: set[str], source: Any) -> None:
         """Refuse a file of foreign names; warn about encoder weights and prediction heads that it lacks."""

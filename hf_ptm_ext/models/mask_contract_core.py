@@ -11,11 +11,32 @@ eager attention adds a 1 to what should be seen, and fused kernels refuse intege
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import torch
 from transformers.cache_utils import Cache
 from transformers.utils.deprecation import deprecate_kwarg
+from transformers.utils.generic import is_flash_attention_requested
+
+# Queries and keys of a block of flex attention, torch's own choice.
+FLEX_BLOCK = 128
+
+
+class SequenceBounds(NamedTuple):
+    """What stands in the place of a mask of packed rows for flash attention, whose kernels read no mask."""
+
+    offsets: torch.Tensor  # `(sequences + 1,)`, int32: first token of each sequence, all rows as one
+    longest: int  # most tokens that a sequence can have
+
+    def arguments(self) -> dict[str, Any]:
+        """What transformers calls them."""
+        offsets, longest = self
+        return {
+            "cu_seq_lens_q": offsets,
+            "cu_seq_lens_k": offsets,
+            "max_length_q": longest,
+            "max_length_k": longest,
+        }
 
 
 def takes_past_key_values(forward: Callable[..., Any]) -> Callable[..., Any]:
@@ -81,6 +102,37 @@ def flex_mask(visible: Callable[..., torch.Tensor], states: torch.Tensor, keys: 
     return create_block_mask(visible, states.shape[0], None, states.shape[1], keys, device=states.device)
 
 
+def packed_flex_mask(visible: Callable[..., torch.Tensor], ids: torch.Tensor) -> Any:
+    """The block mask of packed rows from the first and last sequence of each block, at memory linear in the row.
+
+    torch's builder asks the function about all pairs of tokens first.
+    """
+    from torch.nn.attention.flex_attention import BlockMask
+
+    length = ids.shape[1]
+    # Padding ends a row, so its id is the last; a block's tokens are those between its first and its last id.
+    last_id = torch.iinfo(ids.dtype).max
+    ids = torch.nn.functional.pad(ids.masked_fill(ids == 0, last_id), (0, -length % FLEX_BLOCK), value=last_id)
+    blocks = ids.unflatten(1, (-1, FLEX_BLOCK))
+    first, last = blocks.amin(dim=-1), blocks.amax(dim=-1)
+    whole = first == last
+    full = whole[:, :, None] & whole[:, None] & (first[:, :, None] == first[:, None])
+    part = (first[:, :, None] <= last[:, None]) & (first[:, None] <= last[:, :, None]) & ~full
+    counts, orders = [], []
+    for seen in (part[:, None], full[:, None]):
+        counts.append(seen.sum(dim=-1, dtype=torch.int32))
+        orders.append(seen.int().argsort(dim=-1, descending=True, stable=True).int())
+    return BlockMask.from_kv_blocks(
+        counts[0],
+        orders[0],
+        counts[1],
+        orders[1],
+        BLOCK_SIZE=FLEX_BLOCK,
+        mask_mod=visible,
+        seq_lengths=(length, length),
+    )
+
+
 def read_attention_mask(
     config: Any, mask: Any, states: torch.Tensor, keys: int | None = None, name: str = "attention_mask"
 ) -> Any:
@@ -97,6 +149,11 @@ def read_attention_mask(
         _check_shape(config, mask, states, states.shape[1] if keys is None else keys, name)
     if mask.dim() == 2:
         return (mask != 0).expand(states.shape[0], -1)
+    if is_flash_attention_requested(config):
+        raise ValueError(
+            f"`{name}` must be (batch, keys) with attn_implementation={config._attn_implementation!r}, whose kernels "
+            f"read no other, got the shape {tuple(mask.shape)}. Use 'sdpa'."
+        )
     if mask.dim() == 3:
         mask = mask[:, None]
     if not mask.is_floating_point():

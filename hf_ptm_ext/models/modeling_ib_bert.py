@@ -71,6 +71,7 @@ class IBBertPreTrainedModel(FamilyPreTrainedModel):
 
     config: IBBertConfig
     config_class = IBBertConfig
+    _supports_flash_attn = True
     _no_split_modules = ["IBBertEmbeddings", "IBBertLayer"]
     _can_record_outputs = {"hidden_states": IBBertLayer, "attentions": IBBertBottleneckAttention}
     _auto_map = AUTO_MAP

@@ -67,6 +67,7 @@ class SpanBertPreTrainedModel(FamilyPreTrainedModel):
 
     config: SpanBertConfig
     config_class = SpanBertConfig
+    _supports_flash_attn = True
     _auto_map = AUTO_MAP
     _code_version = HF_PTM_EXT_VERSION
     # A DataParallel wrapper's prefix, the fairseq wrapper's, TensorFlow's LayerNorm names in the boundary head

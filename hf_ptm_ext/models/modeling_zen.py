@@ -44,6 +44,7 @@ class ZenPreTrainedModel(FamilyPreTrainedModel):
 
     config: ZenConfig
     config_class = ZenConfig
+    _supports_flash_attn = True
     _no_split_modules = ["Embeddings", "ZenNgramEmbeddings", "EncoderLayer", "ZenTextLayer"]
     _can_record_outputs = {
         "hidden_states": OutputRecorder(ZenTextLayer),

@@ -9,9 +9,14 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn.attention.flex_attention import create_block_mask
 
 from .family import LENGTHS, FamilyCase, Head, assert_same, prediction, trained
+from .flash_kernels import FLASH, use_flash_kernels
 
 
 class AttentionChecks(FamilyCase):
+    @pytest.fixture
+    def flash_kernels(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        use_flash_kernels(monkeypatch)
+
     def mask_cases(self, head: Head) -> dict[str, dict[str, torch.Tensor]]:
         """Every kind of input that makes a mask, by name."""
         padded = self.inputs(head)
@@ -79,13 +84,28 @@ class AttentionChecks(FamilyCase):
             assert loaded.config._attn_implementation == attention
         assert head.cls.from_pretrained(tmp_path).config._attn_implementation == "sdpa"
 
-    def test_flash_attention_is_refused(self, head: Head) -> None:
-        """It would ignore mask functions: packed sequences would read each other."""
-        for name in ("flash_attention_2", "flash_attention_3"):
-            with pytest.raises(ValueError, match=r"[Ff]lash"):
-                head.cls._from_config(self.config(head), attn_implementation=name)
-            with pytest.raises(ValueError, match=r"[Ff]lash"):
-                self.model(head).set_attn_implementation(name)
+    @torch.no_grad()
+    def test_flash_attention_is_exact_or_refused(self, head: Head, flash_kernels: None) -> None:
+        if not head.cls._supports_flash_attn:
+            for name in ("flash_attention_2", "flash_attention_3"):
+                with pytest.raises(ValueError, match=f"{head.cls.__name__} has no flash attention.* got '{name}'"):
+                    head.cls._from_config(self.config(head), attn_implementation=name)
+                with pytest.raises(ValueError, match=r"'sdpa', 'eager'.* got"):
+                    self.model(head).set_attn_implementation(name)
+            return
+        eager, flash = self.model(head, "eager"), self.model(head, FLASH)
+        for name, inputs in self.mask_cases(head).items():
+            real = inputs.get("attention_mask", inputs.get("sequence_ids", torch.ones_like(inputs["input_ids"]))) != 0
+            expected, got = eager(**inputs), flash(**inputs)
+            for field in head.outputs:
+                first, second = expected[field], got[field]
+                if first.shape[:2] == real.shape and head.kind != "choice":
+                    first, second = first[real], second[real]
+                assert_same(second, first, 1e-5, f"{name}: {field}")
+        dense = torch.ones(len(real), real.shape[-1], real.shape[-1], dtype=torch.bool)
+        if head.kind == "encoder":
+            with pytest.raises(ValueError, match=rf"\(batch, keys\) with .*{FLASH}.* Use 'sdpa'"):
+                flash(inputs["input_ids"], attention_mask=dense)
 
     def test_an_implementation_that_cannot_be_exact_is_refused(self, head: Head) -> None:
         for name in {"eager", "sdpa", "flex_attention"}.difference(self.attention_implementations):
@@ -122,9 +142,11 @@ class AttentionChecks(FamilyCase):
 
     # ---- packing ----
 
-    @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-    def test_packed_rows_equal_padded_rows(self, packed_head: Head, attention: str) -> None:
+    @pytest.mark.parametrize("attention", ["eager", "sdpa", FLASH])
+    def test_packed_rows_equal_padded_rows(self, packed_head: Head, attention: str, flash_kernels: None) -> None:
         """Outputs, loss and every gradient."""
+        if attention == FLASH and not packed_head.cls._supports_flash_attn:
+            return
         model, padded = self.model(packed_head, attention), self.labelled(packed_head)
         packed = self.packed(padded)
         expected, got = model(**padded), model(**packed)
