@@ -208,7 +208,9 @@ class ModelArguments(CheckpointArguments):
     tokenizer_name: str | None = option(
         None, "Folder or hub id of the tokenizer. Default: the model's, or a trained one."
     )
-    attn_implementation: str | None = option(None, "eager, sdpa or flex_attention.")
+    attn_implementation: str | None = option(
+        None, "eager, sdpa, flex_attention, flash_attention_2... (default: by the rows)."
+    )
     chosen_family: str | None = field(default=None, init=False)
     default_family: ClassVar[str | None] = None
 

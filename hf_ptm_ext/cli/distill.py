@@ -118,7 +118,7 @@ class Distill(TaskJob):
         stage_args = stage_arguments(args, options, str(folder), last=False)
         trainer: Any = DistillationTrainer(student, self.pair.teachers, **self.trainer_options(DISTILLED, stage_args))
         trainer.updates_before, trainer.history_before = made, history
-        trainer.add_callback(TrainingSummary(trainer))
+        trainer.add_callback(TrainingSummary(trainer, self.why_attention))
         checkpoint = last_complete_checkpoint(folder)
         with phase(f"stage {name}"):
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))

@@ -12,6 +12,7 @@ from ..data.bad_rows import BadRows
 from ..files import read_json
 from ..trainers import PreTrainingTrainer
 from .arguments import check_best
+from .attention import settle_attention
 from .console import phase
 from .loading import check_positions
 from .options import read_options
@@ -97,6 +98,8 @@ class Pretrain(TextJob):
         with phase("building the model"):
             model = objective.build()
         self.check_rows(args)
+        packed = self.data_args.tokens_of_row if self.data_args.pack_rows else None
+        self.why_attention = settle_attention(model, self.model_args.attn_implementation, packed, args.device.type)
         collator = self.collator(args.seed)
         self.probe(collator)
         trainer = PreTrainingTrainer(
@@ -197,7 +200,7 @@ class Pretrain(TextJob):
                 "objective": self.objective.name,
                 "mlm_probability": self.options.mlm_probability,
                 "max_seq_length": data.max_seq_length,
-                "packed rows": data.pack_rows,
+                "packed rows": data.pack_rows and f"of {data.tokens_of_row}",
                 "seed": trainer.args.seed,
             },
             "data": describe_data(data, self.rows),

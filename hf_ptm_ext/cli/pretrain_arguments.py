@@ -44,6 +44,7 @@ class DataArguments(TextArguments, TrainingDataArguments):
     )
     max_seq_length: RowLength = option(128, "Tokens of a block, special tokens included.")
     pack_rows: bool = option(False, "Put several blocks into each row; worth it on a GPU.")
+    row_length: RowLength | None = option(None, "Tokens of a packed row, up to 8192 say (default: max_seq_length).")
     streaming: bool = option(False, "Read, tokenise and pack while training.")
     shuffle_buffer_size: Size = option(1000, "Documents among which a stream draws the next.")
     max_train_rows: Size | None = option(None, "Use only the first rows (not streaming).")
@@ -53,6 +54,23 @@ class DataArguments(TextArguments, TrainingDataArguments):
     def embedded(self) -> str:
         """The embedded corpus, for training data that nothing else names."""
         return self.corpus or "en"
+
+    @property
+    def tokens_of_row(self) -> int:
+        """Most tokens of a row, all of them if rows are packed."""
+        return self.row_length or self.max_seq_length
+
+    @property
+    def packing(self) -> dict[str, Any]:
+        """How rows are packed, for `PretrainingStream`."""
+        if not self.pack_rows:
+            return {}
+        return {"packed": True, "row_length": self.row_length, "max_sequences": self.sequences_of_row}
+
+    @property
+    def sequences_of_row(self) -> int:
+        """Most sequences of a row."""
+        return max(16, self.tokens_of_row // 32) if self.pack_rows else 1
 
     def check(self, model: ModelArguments, training: JobArguments) -> None:
         """Complete the arguments, and refuse values that contradict each other, before anything is read."""
@@ -67,6 +85,11 @@ class DataArguments(TextArguments, TrainingDataArguments):
         if self.corpus_weights is not None:
             self._check_weights(len(self.corpus_weights), len(self.train_file or ()))
         self.check_tokenizer(model)
+        if self.row_length is not None and (not self.pack_rows or self.row_length < self.max_seq_length):
+            raise ValueError(
+                f"`row_length` must be that of packed rows (--pack_rows true), at least `max_seq_length` = "
+                f"{self.max_seq_length}, got {self.row_length}."
+            )
         if self.streaming and training.max_steps <= 0:
             raise ValueError(
                 f"`streaming` needs `max_steps`, got {training.max_steps}: a stream has no length. Set --max_steps."

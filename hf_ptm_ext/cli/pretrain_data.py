@@ -202,7 +202,8 @@ def stream_of(objective: Any, documents: Documents, seed: int, rank: int, world_
     data = objective.data_args
     options = {
         **{name: getattr(data, name) for name in ("max_seq_length", "shuffle_buffer_size")},
-        **{"packed": data.pack_rows, "seed": seed, "num_epochs": None, "rank": rank, "world_size": world_size},
+        **data.packing,
+        **{"seed": seed, "num_epochs": None, "rank": rank, "world_size": world_size},
     }
     streams = [PretrainingStream(part, objective.tokenizer, **options) for part in documents.parts]
     train: Any = streams[0] if len(streams) == 1 else WeightedStream(streams, documents.weights, seed, rank)

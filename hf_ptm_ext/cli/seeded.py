@@ -59,11 +59,13 @@ class SeededJob(ABC):
         groups: its dataclasses of arguments, those of training last.
 
     Its attributes, of a subclass or set by `prepare`: `variants`, the first of which is kept while the others are
-    baselines; `evaluated`, splits that are predicted after training; `repositories`, that are pushed to.
+    baselines; `evaluated`, splits that are predicted after training; `repositories`, that are pushed to;
+    `why_attention`, what is said of the attention path.
     """
 
     variants: Sequence[str]
     evaluated: Sequence[str]
+    why_attention = "rows are not packed"
 
     def __init__(self, *groups: Any):
         self.groups, self.training_args = groups, groups[-1]
@@ -164,7 +166,7 @@ class SeededJob(ABC):
         run_args.push_to_hub = False  # the folder with the evidence is pushed, not a run
         set_seed(seed)
         trainer, processor = self.build(variant, run_args)
-        trainer.add_callback(TrainingSummary(trainer))
+        trainer.add_callback(TrainingSummary(trainer, self.why_attention))
         checkpoint = last_complete_checkpoint(folder)
         found = self.train_and_score(trainer, variant, None if checkpoint is None else str(checkpoint))
         self.state = trainer.state  # by which `errors.told` knows that something has been trained

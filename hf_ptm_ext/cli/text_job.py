@@ -167,7 +167,7 @@ class TextJob(SeededJob):
         self.read()
         set_seed(args.seed)
         trainer, processor = self.build(self.variants[0], args)
-        trainer.add_callback(TrainingSummary(trainer))
+        trainer.add_callback(TrainingSummary(trainer, self.why_attention))
         begin_run(trainer, checkpoint, signature)
         run = {"variant": self.variants[0], **self.train_and_score(trainer, self.variants[0], checkpoint)}
         with phase("saving"):

@@ -14,8 +14,8 @@ logger = logging.getLogger(__name__)
 class TrainingSummary(TrainerCallback):
     """Tells model, parameters, rows, updates, devices, attention and precision when a training begins."""
 
-    def __init__(self, trainer: Any):
-        self.trainer = trainer
+    def __init__(self, trainer: Any, why_attention: str):
+        self.trainer, self.why_attention = trainer, why_attention
 
     def on_train_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **kwargs: Any) -> None:
         """Tell them; a short training logs about twenty times, so that its curve is one."""
@@ -52,6 +52,6 @@ class TrainingSummary(TrainerCallback):
         precision = weights if half is None else f"{half} over {weights} weights"
         if getattr(args, "weights", None) == BF16:
             precision = PRECISION
-        attention = getattr(model.config, "_attn_implementation", None) or "its own"
+        attention = f"{getattr(model.config, '_attn_implementation', None) or 'its own'} ({self.why_attention})"
         compiled = ", compiled" if args.torch_compile else ""
         return f"device   {count} x {args.device.type}{name}, {precision}, attention {attention}{compiled}"

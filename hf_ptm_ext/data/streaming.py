@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 STATE_VERSION = 1
 # What a state belongs to, beside the tokenizer.
 _SETTINGS = (
-    *("max_seq_length", "packed", "max_sequences", "open_rows", "block_mode", "long_sentences", "short_seq_prob"),
-    *("shuffle_buffer_size", "seed", "rank", "world_size"),
+    *("max_seq_length", "packed", "row_length", "max_sequences", "open_rows", "block_mode", "long_sentences"),
+    *("short_seq_prob", "shuffle_buffer_size", "seed", "rank", "world_size"),
 )
 SENTENCES_PER_CALL = 512  # of the tokenizer: enough to hide its overhead, few enough to keep the state small
 
@@ -48,8 +48,9 @@ class PretrainingStream(IterableDataset):
     Args:
         documents: See `as_document_source`.
         tokenizer: Fast or slow.
-        max_seq_length: Longest sequence, special tokens included, and the length of packed rows.
+        max_seq_length: Longest sequence, special tokens included.
         packed: Put several sequences into each row, see `pack_row`.
+        row_length: Length of packed rows; None for `max_seq_length`.
         max_sequences: Most sequences of a packed row.
         open_rows: See `RowPacker`.
         block_mode: `"doc_sentences"` or `"full_sentences"`, see `BlockPacker`.
@@ -65,7 +66,7 @@ class PretrainingStream(IterableDataset):
 
     Returns:
         Iterating yields lists of ints: not packed `input_ids` and `token_type_ids`, each of the sequence's own length;
-        packed `input_ids`, `token_type_ids`, `sequence_ids` and `position_ids`, each (max_seq_length,).
+        packed `input_ids`, `token_type_ids`, `sequence_ids` and `position_ids`, each (row_length,).
 
     Examples:
         >>> from hf_ptm_ext.data import train_wordpiece
@@ -92,6 +93,7 @@ class PretrainingStream(IterableDataset):
         *,
         max_seq_length: int = 512,
         packed: bool = False,
+        row_length: int | None = None,
         max_sequences: int = 16,
         open_rows: int = 16,
         block_mode: str = "doc_sentences",
@@ -120,6 +122,8 @@ class PretrainingStream(IterableDataset):
             )
         if num_epochs is not None and num_epochs < 1:
             raise ValueError(f"`num_epochs` must be at least 1, or None for no end, got {num_epochs}.")
+        if row_length is not None and row_length < max_seq_length:
+            raise ValueError(f"`row_length` must be at least `max_seq_length` = {max_seq_length}, got {row_length}.")
         if packed and tokenizer.pad_token_id is None:
             raise ValueError(
                 f"`tokenizer` must have a padding token for `packed` rows, got {type(tokenizer).__name__} without. "
@@ -127,6 +131,7 @@ class PretrainingStream(IterableDataset):
             )
         self.max_seq_length = max_seq_length
         self.packed = packed
+        self.row_length = row_length
         self.max_sequences = max_sequences
         self.open_rows = open_rows
         self.block_mode = block_mode
@@ -249,7 +254,7 @@ class PretrainingStream(IterableDataset):
         self._open = None
         if self.packed:
             self._open = RowPacker(
-                self.max_seq_length,
+                self.row_length or self.max_seq_length,
                 self.tokenizer.pad_token_id,
                 max_sequences=self.max_sequences,
                 open_rows=self.open_rows,

@@ -103,16 +103,17 @@ def flex_mask(visible: Callable[..., torch.Tensor], states: torch.Tensor, keys: 
 
 
 def packed_flex_mask(visible: Callable[..., torch.Tensor], ids: torch.Tensor) -> Any:
-    """The block mask of packed rows from the first and last sequence of each block, at memory linear in the row.
+    """The block mask of packed rows from the first and last sequence of each block of tokens.
 
-    torch's builder asks the function about all pairs of tokens first.
+    torch's builder asks the function about all pairs of tokens first, which takes memory by the square of the row.
     """
     from torch.nn.attention.flex_attention import BlockMask
 
     length = ids.shape[1]
     # Padding ends a row, so its id is the last; a block's tokens are those between its first and its last id.
-    last_id = torch.iinfo(ids.dtype).max
-    ids = torch.nn.functional.pad(ids.masked_fill(ids == 0, last_id), (0, -length % FLEX_BLOCK), value=last_id)
+    last_id = torch.iinfo(torch.int32).max
+    ids = ids.int().masked_fill(ids == 0, last_id)
+    ids = torch.nn.functional.pad(ids, (0, -length % FLEX_BLOCK), value=last_id)
     blocks = ids.unflatten(1, (-1, FLEX_BLOCK))
     first, last = blocks.amin(dim=-1), blocks.amax(dim=-1)
     whole = first == last

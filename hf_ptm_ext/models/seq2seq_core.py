@@ -184,7 +184,7 @@ class Seq2SeqPreTrainedModel(CheckedLoading, PreTrainedModel):
     supports_gradient_checkpointing = True
     _supports_sdpa = True
     _supports_flex_attn = True
-    _supports_flash_attn = False  # not tested; sdpa has flash kernels of its own
+    _supports_flash_attn = False  # upstream hides queries by the source's mask if source and target are as long
     _supports_attention_backend = True
     _can_compile_fullgraph = True
     _no_split_modules = ["Seq2SeqEncoderLayer", "Seq2SeqDecoderLayer"]

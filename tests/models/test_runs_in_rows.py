@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hf_ptm_ext
-from hf_ptm_ext.models.inputs_core import position_ids_of, run_starts
+from hf_ptm_ext.models.inputs_core import position_ids_of, run_starts, sequence_bounds, visible_function
+from hf_ptm_ext.models.mask_contract_core import FLEX_BLOCK, packed_flex_mask
 from hf_ptm_ext.models.modes_unilm import index_in_sequence
 
 SIZES = {
@@ -65,6 +66,47 @@ def test_each_sequence_counts_from_nought(rows):
     assert index_in_sequence(ids.shape, ids.device, ids=ids).tolist() == expected
     begins = [[place - count for place, count in enumerate(in_run(row))] for row in rows]
     assert run_starts(ids).tolist() == begins
+
+
+def packed_ids(generator, rows, width):
+    """Sequences of 1 to 300 tokens, and padding behind them."""
+    ids = torch.zeros(rows, width, dtype=torch.long)
+    for row in ids:
+        at, behind = 0, width - int(torch.randint(200, (), generator=generator))
+        for number in range(1, width):
+            size = int(torch.randint(1, 300, (), generator=generator))
+            row[at : min(at + size, behind)] = number
+            at += size
+    return ids
+
+
+@pytest.mark.parametrize("width", [FLEX_BLOCK, 4 * FLEX_BLOCK, 700])
+def test_blocks_of_packed_rows_cover_what_is_visible_and_ask_for_no_pair_before(width):
+    ids = packed_ids(torch.Generator().manual_seed(width), 3, width)
+    seen = torch.zeros(3, width, width, dtype=torch.bool)
+    mask = packed_flex_mask(lambda *_: pytest.fail("asked for all pairs"), ids)
+    assert mask.seq_lengths == (width, width)
+    for counts, blocks, whole in (
+        (mask.kv_num_blocks, mask.kv_indices, False),
+        (mask.full_kv_num_blocks, mask.full_kv_indices, True),
+    ):
+        for row, query in torch.cartesian_prod(torch.arange(3), torch.arange(counts.shape[-1])).tolist():
+            for key in blocks[row, 0, query, : counts[row, 0, query]].tolist():
+                at = (row, *(slice(place * FLEX_BLOCK, (place + 1) * FLEX_BLOCK) for place in (query, key)))
+                assert not seen[at].any(), "a block is listed once"
+                same = ids[row, at[1], None] == ids[row, None, at[2]]
+                assert same.any()
+                assert same.all() == whole
+                seen[at] = same
+    rows, places = torch.arange(3)[:, None, None], torch.arange(width)
+    assert torch.equal(seen, visible_function(None, ids)(rows, 0, places[None, :, None], places[None, None]))
+
+
+def test_bounds_are_the_first_tokens_of_all_runs_of_all_rows():
+    bounds = sequence_bounds(torch.tensor([[1, 1, 2, 0], [1, 1, 1, 1], [1, 2, 3, 3]]))
+    assert bounds.offsets.dtype == torch.int32
+    assert bounds.offsets.tolist() == [0, 2, 3, 4, 8, 9, 10, 12]
+    assert bounds.longest == 4
 
 
 @pytest.mark.parametrize("family", INPUTS)

@@ -123,8 +123,8 @@ class Objective(ABC):
         if self.options.next_sentence_prediction:
             rows = Dataset.from_list(self._segment_pairs(documents, seed))
         else:
-            length, packed = self.data_args.max_seq_length, self.data_args.pack_rows
-            rows = pretraining_dataset(documents, self.tokenizer, max_seq_length=length, packed=packed, seed=seed)
+            length, packing = self.data_args.max_seq_length, self.data_args.packing
+            rows = pretraining_dataset(documents, self.tokenizer, max_seq_length=length, seed=seed, **packing)
         rows = rows if self.keep is None else rows.filter(self.keep)
         return rows if self.add_words is None else rows.map(self.add_words)
 
@@ -138,7 +138,8 @@ class Objective(ABC):
         )
         rows = [pair.features(self.specials) for pair in pairs]
         if self.data_args.pack_rows:
-            packer = RowPacker(self.data_args.max_seq_length, self.tokenizer.pad_token_id)
+            most = {"max_sequences": self.data_args.sequences_of_row}
+            packer = RowPacker(self.data_args.tokens_of_row, self.tokenizer.pad_token_id, **most)
             rows = [row for pair in rows for row in packer.add(pair)] + packer.flush()
         return rows
 
@@ -175,7 +176,7 @@ class Objective(ABC):
 
     def collator(self, seed: int, counts: Any, fixed_shapes: bool = False) -> Any:
         """The collator; `counts` are those of each token of the training text."""
-        length = self.data_args.max_seq_length
+        length = self.data_args.tokens_of_row
         options = {"tokenizer": self.tokenizer, "seed": seed, **self.options.given(*self.given)}
         if fixed_shapes:
             options |= {"pad_to_multiple_of": length, **self.budgets()}

@@ -24,8 +24,6 @@ from ..console import bar, phase
 from ..families import attention, family_class, load_checkpoint, named_config, overrides
 from .base import Objective
 
-# Most sequences of a packed row (the row packer's default): each rounds its budget up.
-MAX_SEQUENCES = 16
 # Name of the entity table inside the trained folder, where the config points to.
 TABLE_FILE = "entity_table.safetensors"
 # Families whose masked language models have a head for next sentences beside them.
@@ -96,10 +94,9 @@ class Masking(Objective):
 
     def budgets(self) -> dict[str, int]:
         """The number of labels; each content block of a row rounds its own up."""
-        blocks = (MAX_SEQUENCES if self.data_args.pack_rows else 1) * (
-            2 if self.options.next_sentence_prediction else 1
-        )
-        labels = self.options.mlm_probability * self.data_args.max_seq_length + blocks
+        data = self.data_args
+        blocks = data.sequences_of_row * (2 if self.options.next_sentence_prediction else 1)
+        labels = self.options.mlm_probability * data.tokens_of_row + blocks
         return {"label_budget": 8 * math.ceil(labels / 8)}
 
 

@@ -1,0 +1,33 @@
+"""Which attention a job computes with if its user names none."""
+
+from typing import Any
+
+# Longest packed rows of which sdpa gets a mask over all pairs of tokens. Up to here its kernels are within a tenth of
+# flex_attention's, with attention dropout too, and the mask of a row takes at most 1 MiB; it grows with the square.
+LONGEST_DENSE_ROW = 1024
+DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout")
+
+
+def settle_attention(model: Any, named: str | None, packed_length: int | None, device: str) -> str:
+    """Choose the attention of a model whose packed rows have so many tokens (`None`: not packed), and say why."""
+    dropout = next((rate for name in DROPOUTS if (rate := getattr(model.config, name, 0.0))), 0.0)
+    if named is not None:
+        if named == "flex_attention" and dropout:
+            raise ValueError(
+                f"`attn_implementation` = {named} has no attention dropout, and the model's is {dropout}: add "
+                "--config_overrides attention_probs_dropout_prob=0, or leave the option out."
+            )
+        return "as asked"
+    if packed_length is None:
+        return "rows are not packed"
+    why = f"packed rows of {packed_length:,}"
+    if device == "cpu":
+        return f"{why} on a CPU"
+    if packed_length <= LONGEST_DENSE_ROW:
+        return why
+    if not model._supports_flex_attn:
+        return f"{why}, {type(model).__name__} has no flex_attention"
+    if dropout:
+        return f"{why}, attention dropout {dropout}, which flex_attention lacks"
+    model.set_attn_implementation("flex_attention")
+    return why
