@@ -1,7 +1,6 @@
-"""Time one training step: classes of ours beside upstream's BERT, all variants interleaved in one run.
+"""Time one training step on a CPU: classes of ours beside upstream's BERT, all variants interleaved in one run.
 
-    python scripts/bench_step.py                  # CPU: 4 layers x 256, 16 rows of 512, padded
-    python scripts/bench_step.py --device cuda    # GPU: BERT-base, mixed lengths, padded, packed, compiled, bf16
+    python scripts/bench_step.py    # 4 layers x 256, 16 rows of 512; on a GPU: bench_gpu.py
 
 Every figure is a median over interleaved rounds; the ratio is to `BertForMaskedLM` of the same run. Tokens per second
 count tokens that are not padding.
@@ -46,7 +45,6 @@ class Variant:
     batch: Batch
     loss: Callable[[nn.Module, Batch], torch.Tensor]
     real_tokens: int
-    compiled: bool = False
 
 
 def make_rows(lengths: list[list[int]], width: int, vocab_size: int, seed: int) -> Batch:
@@ -254,78 +252,22 @@ def cpu_variants(vocab_size: int) -> list[Variant]:
     ]
 
 
-def gpu_variants(vocab_size: int, rows: int, width: int) -> list[Variant]:
-    sizes = {"vocab_size": vocab_size}
-    lengths = mixed_lengths(rows, width, seed=0)
-    padded = make_rows([[length] for length in lengths], width, vocab_size, seed=0)
-    packed = make_rows(fill_rows(mixed_lengths(8 * rows, width, seed=1), width, rows), width, vocab_size, seed=1)
-    padded = {name: value.cuda() for name, value in padded.items() if name not in ("sequence_ids", "position_ids")}
-    packed = {name: value.cuda() for name, value in packed.items() if name != "attention_mask"}
-    padded_tokens = int(padded["attention_mask"].sum())
-    packed_tokens = int((packed["sequence_ids"] > 0).sum())
-
-    def model(kind: type, compiled: bool, **fields: float) -> nn.Module:
-        torch.manual_seed(0)
-        config = BertConfig if kind is BertForMaskedLM else SpanBertConfig
-        built = kind(config(**sizes, **fields, attn_implementation="sdpa")).cuda()
-        return torch.compile(built, dynamic=False) if compiled else built
-
-    mlm, ours = forward_with(MLM_INPUTS), forward_with((*MLM_INPUTS, "label_positions"))
-    spans = forward_with((*MLM_INPUTS, "label_positions", "span_boundaries", "span_labels"))
-    variants = []
-    for compiled in (False, True):
-        tag = ", compiled" if compiled else ""
-        variants += [
-            Variant(
-                f"upstream BertForMaskedLM, padded{tag}", model(BertForMaskedLM, compiled), padded, mlm, padded_tokens
-            ),
-            Variant(
-                f"SpanBertForMaskedLM, padded{tag}", model(SpanBertForMaskedLM, compiled), padded, ours, padded_tokens
-            ),
-            Variant(
-                f"SpanBertForMaskedLM, packed{tag}", model(SpanBertForMaskedLM, compiled), packed, ours, packed_tokens
-            ),
-            Variant(
-                f"SpanBertForPreTraining, packed{tag}",
-                model(SpanBertForPreTraining, compiled),
-                packed,
-                spans,
-                packed_tokens,
-            ),
-        ]
-    variants.append(
-        Variant(
-            "SpanBertForMaskedLM, packed, compiled, no attention dropout",
-            model(SpanBertForMaskedLM, True, attention_probs_dropout_prob=0.0),
-            packed,
-            ours,
-            packed_tokens,
-        )
-    )
-    return variants
-
-
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--rounds", type=int, default=7, help="timed rounds (default 7)")
-    parser.add_argument("--rows", type=int, default=48, help="rows a step on the GPU (default 48)")
     parser.add_argument("--vocab-size", type=int, default=30522)
     options = parser.parse_args(arguments)
 
-    if options.device == "cuda":
-        torch.backends.cuda.matmul.allow_tf32 = True
-        variants = gpu_variants(options.vocab_size, options.rows, 512)
-        place = torch.cuda.get_device_name()
-    else:
-        variants = cpu_variants(options.vocab_size)
-        place = f"CPU, {torch.get_num_threads()} threads"
+    variants = cpu_variants(options.vocab_size)
     for variant in variants:
         variant.model.train()
-    times = measure(variants, options.rounds, options.device, warmup=3 if options.device == "cuda" else 1)
+    times = measure(variants, options.rounds, "cpu", warmup=1)
 
     base = times[variants[0].name]
-    print(f"{place}; torch {torch.__version__}; median of {options.rounds} interleaved rounds\n")
+    print(
+        f"CPU, {torch.get_num_threads()} threads; torch {torch.__version__}; "
+        f"median of {options.rounds} interleaved rounds\n"
+    )
     print("| training step | ms | processor ms | time / upstream | k real tokens/s | per token / upstream |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
     for variant in variants:
@@ -335,8 +277,6 @@ def main(arguments: list[str] | None = None) -> int:
             f"| {variant.name} | {1e3 * wall:.1f} | {1e3 * cpu:.1f} | {wall / base[0]:.2f} | "
             f"{variant.real_tokens / wall / 1e3:.1f} | {per_token:.2f} |"
         )
-    if options.device == "cuda":
-        print(f"\npeak GPU memory, all variants together: {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB")
     return 0
 
 
