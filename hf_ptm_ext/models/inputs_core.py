@@ -21,6 +21,8 @@ from .mask_contract_core import SequenceBounds, finished_mask, flex_mask, packed
 # What the reference adds to the score of a padding key. Any large value hides a key beside real ones; in a row without
 # a real key it is added to all scores, where it changes nothing but their rounding.
 REFERENCE_PADDING_BIAS = -10000.0
+# Tokens of a block of flash attention, which runs blocks up to the longest sequence for each.
+BOUNDS_STEP = 128
 
 
 def run_begins(*columns: torch.Tensor) -> torch.Tensor:
@@ -159,10 +161,17 @@ def build_attention_mask(
     )
 
 
+@torch.compiler.disable
 def sequence_bounds(ids: torch.Tensor) -> SequenceBounds:
-    """Where the sequences of packed rows begin; a run of padding is one of them. Waits for the device."""
-    places = run_begins(ids).flatten().nonzero().flatten()
-    return SequenceBounds(nn.functional.pad(places, (0, 1), value=ids.numel()).int(), ids.shape[1])
+    """Where the sequences of packed rows begin; a run of padding is one of them. Waits for the device.
+
+    Both sizes are rounded up, since a compiled model is compiled for each: there are empty sequences at the end.
+    """
+    begins = run_begins(ids).flatten().nonzero().flatten()
+    longest = int(nn.functional.pad(begins, (0, 1), value=ids.numel()).diff().max())
+    number = 1 << (len(begins) - 1).bit_length()
+    offsets = nn.functional.pad(begins, (0, number + 1 - len(begins)), value=ids.numel())
+    return SequenceBounds(offsets.int(), -(-longest // BOUNDS_STEP) * BOUNDS_STEP)
 
 
 def first_token_states(

@@ -26,7 +26,7 @@ class SequenceBounds(NamedTuple):
     """What stands in the place of a mask of packed rows for flash attention, whose kernels read no mask."""
 
     offsets: torch.Tensor  # `(sequences + 1,)`, int32: first token of each sequence, all rows as one
-    longest: int  # most tokens that a sequence can have
+    longest: int  # tokens that no sequence exceeds
 
     def arguments(self) -> dict[str, Any]:
         """What transformers calls them."""

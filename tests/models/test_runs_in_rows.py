@@ -102,11 +102,17 @@ def test_blocks_of_packed_rows_cover_what_is_visible_and_ask_for_no_pair_before(
     assert torch.equal(seen, visible_function(None, ids)(rows, 0, places[None, :, None], places[None, None]))
 
 
-def test_bounds_are_the_first_tokens_of_all_runs_of_all_rows():
+def test_bounds_are_the_first_tokens_of_all_runs_of_all_rows_and_of_few_sizes():
     bounds = sequence_bounds(torch.tensor([[1, 1, 2, 0], [1, 1, 1, 1], [1, 2, 3, 3]]))
     assert bounds.offsets.dtype == torch.int32
-    assert bounds.offsets.tolist() == [0, 2, 3, 4, 8, 9, 10, 12]
-    assert bounds.longest == 4
+    assert bounds.offsets.tolist() == [0, 2, 3, 4, 8, 9, 10, 12, 12]
+    assert bounds.longest == 128
+    sizes = set()
+    for number in range(20):
+        bounds = sequence_bounds(packed_ids(torch.Generator().manual_seed(number), 4, 1024))
+        assert bounds.longest >= bounds.offsets.diff().max() > bounds.longest - 128
+        sizes.add((len(bounds.offsets), bounds.longest))
+    assert len(sizes) <= 4
 
 
 @pytest.mark.parametrize("family", INPUTS)
