@@ -10,6 +10,7 @@ from transformers import modeling_flash_attention_utils as flash_utils
 FLASH = "flash_attention_2"
 
 
+@torch.compiler.disable
 def dense_kernel(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -25,6 +26,7 @@ def dense_kernel(
     return attended.transpose(1, 2)
 
 
+@torch.compiler.disable
 def varlen_kernel(
     q: torch.Tensor,
     k: torch.Tensor,

@@ -11,6 +11,7 @@ import hf_ptm_ext
 from hf_ptm_ext.models.inputs_core import position_ids_of, run_starts, sequence_bounds, visible_function
 from hf_ptm_ext.models.mask_contract_core import FLEX_BLOCK, packed_flex_mask
 from hf_ptm_ext.models.modes_unilm import index_in_sequence
+from tests.conformance.flash_kernels import FLASH, use_flash_kernels
 
 SIZES = {
     "vocab_size": 50,
@@ -113,6 +114,30 @@ def test_bounds_are_the_first_tokens_of_all_runs_of_all_rows_and_of_few_sizes():
         assert bounds.longest >= bounds.offsets.diff().max() > bounds.longest - 128
         sizes.add((len(bounds.offsets), bounds.longest))
     assert len(sizes) <= 4
+
+
+@pytest.mark.slow
+def test_flash_attention_of_packed_rows_is_compiled_for_few_sizes(monkeypatch):
+    use_flash_kernels(monkeypatch)
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    sizes = {**SIZES, "max_position_embeddings": 300, "num_hidden_layers": 2}
+    sdpa, flash = (
+        hf_ptm_ext.SpanBertModel(hf_ptm_ext.SpanBertConfig(**sizes, attn_implementation=name)).eval()
+        for name in ("sdpa", FLASH)
+    )
+    flash.load_state_dict(sdpa.state_dict())
+    compiled = torch.compile(flash, dynamic=False, backend="eager")
+    graphs = []
+    for number in range(6):
+        rows = {"sequence_ids": packed_ids(torch.Generator().manual_seed(number), 4, 512)}
+        rows |= {"input_ids": torch.randint(5, 50, (4, 512)), "num_sequences": 40}
+        torch.testing.assert_close(
+            compiled(**rows).last_hidden_state, sdpa(**rows).last_hidden_state, atol=1e-5, rtol=0
+        )
+        graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+    assert len(set(graphs)) <= 2, "of two or of three blocks at most"
+    torch._dynamo.reset()
 
 
 @pytest.mark.parametrize("family", INPUTS)
