@@ -28,6 +28,6 @@ def settle_attention(model: Any, named: str | None, packed_length: int | None, d
     if not model._supports_flex_attn:
         return f"{why}, {type(model).__name__} has no flex_attention"
     if dropout:
-        return f"{why}, attention dropout {dropout}, which flex_attention lacks"
+        return f"{why} with attention dropout {dropout}; without it flex_attention"
     model.set_attn_implementation("flex_attention")
     return why

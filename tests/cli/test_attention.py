@@ -24,7 +24,7 @@ def spanbert(dropout=0.0):
         (spanbert, LONGEST_DENSE_ROW, "cuda", "sdpa", "packed rows of 1,024"),
         (spanbert, LONG, "cpu", "sdpa", "packed rows of 4,096 on a CPU"),
         (spanbert, None, "cuda", "sdpa", "rows are not packed"),
-        (lambda: spanbert(0.1), LONG, "cuda", "sdpa", "attention dropout 0.1, which flex_attention lacks"),
+        (lambda: spanbert(0.1), LONG, "cuda", "sdpa", "with attention dropout 0.1; without it flex_attention"),
         (
             lambda: NezhaForMaskedLM(NezhaConfig(**SIZES, attention_probs_dropout_prob=0.0)),
             LONG,
