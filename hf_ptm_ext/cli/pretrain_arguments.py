@@ -24,8 +24,7 @@ class DataArguments(TextArguments, TrainingDataArguments):
     )
     corpus_weights: list[Positive] | None = option(
         None,
-        "Shares of the rows that come from each entry of train_file, as 0.7 0.3; an epoch then has every "
-        "row at least once (default: all rows once).",
+        "Shares of the rows of each entry of train_file, as 0.7 0.3 (default: all rows once).",
     )
     source_column: str | None = option(
         None, "Parallel text (tlm): column of the first sentence (default: the language)."
