@@ -3,8 +3,8 @@
 from typing import Any
 
 # Longest packed rows of which sdpa gets a mask over all pairs of tokens, 1 MiB a row of this length and more by the
-# square. Rows of 512, attention of BERT-base forward and backward on one H200: 18 ms by sdpa, which knows dropout, 16 by
-# flex_attention. Longer rows: `scripts/bench_gpu.py --attention`.
+# square. Rows of 512, attention of BERT-base forward and backward on one H200: 18 ms by sdpa, which knows dropout, 16
+# by flex_attention. Longer rows: `scripts/bench_gpu.py --attention`.
 LONGEST_DENSE_ROW = 1024
 DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout")
 
