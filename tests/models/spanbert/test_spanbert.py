@@ -384,7 +384,7 @@ print(peak_megabytes() - before)
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no peak of memory to read")
-@pytest.mark.parametrize("size", [32, 64])
+@pytest.mark.parametrize("size", [pytest.param(32, marks=pytest.mark.slow), 64])
 def test_evaluation_takes_little_memory(size):
     """Full logits of the 64 rows of 64 tokens would be 490 MB, those at labels alone 77 MB and as much again."""
     result = subprocess.run(
