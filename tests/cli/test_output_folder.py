@@ -61,6 +61,9 @@ def test_a_failed_start_leaves_nothing_and_the_corrected_command_runs(polar, tmp
 
 # ---- two jobs ----
 
+# What the folder does is the same for all; each is a process of its own.
+IN_A_PROCESS = ["finetune", pytest.param("pretrain", marks=pytest.mark.slow)]
+
 
 def started(command, tmp_path):
     """A job in a process of its own that has begun to train."""
@@ -80,7 +83,7 @@ def started(command, tmp_path):
     return process
 
 
-@pytest.mark.parametrize("job", ["finetune", "pretrain"])
+@pytest.mark.parametrize("job", IN_A_PROCESS)
 def test_a_folder_is_one_jobs_until_that_ends_however_it_ends(polar, tmp_path, capfd, job):  # noqa: F811
     model = polar / ("bert" if job == "pretrain" else "classification")
     command = words(job, model, polar, tmp_path / "out")
@@ -181,7 +184,7 @@ def test_changes_that_are_meant_are_told(run, caplog):
 
 
 @pytest.mark.parametrize("more", [(), ("--resume_from_checkpoint", "auto")], ids=["anew", "auto"])
-@pytest.mark.parametrize("job", ["finetune", "pretrain"])
+@pytest.mark.parametrize("job", IN_A_PROCESS)
 def test_a_run_that_was_killed_before_it_had_saved_anything_is_in_nobodys_way(polar, tmp_path, job, more):  # noqa: F811
     model = polar / ("bert" if job == "pretrain" else "classification")
     command = words(job, model, polar, tmp_path / "out")
@@ -247,7 +250,7 @@ def test_data_that_are_meant_to_change_may_change(polar, tmp_path, caplog):  # n
     assert "The run goes on with these" in caplog.text
 
 
-@pytest.mark.parametrize("job", ["finetune", "pretrain"])
+@pytest.mark.parametrize("job", IN_A_PROCESS)
 def test_a_disk_that_is_full_is_one_line_and_leaves_nothing_half_written(polar, tmp_path, job):  # noqa: F811
     model = polar / ("bert" if job == "pretrain" else "classification")
     command = [*words(job, model, polar, tmp_path / "out"), "--save_strategy", "steps", "--save_steps", "1"]
