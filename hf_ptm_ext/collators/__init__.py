@@ -19,6 +19,7 @@ from .unilm import DataCollatorForUniLMPreTraining
 from .unilm_seq2seq import DataCollatorForUniLMGeneration, DataCollatorForUniLMSeq2Seq, truncate_source_target
 from .vocabulary import VocabularyTables, vocabulary_tables, word_boundary_style
 from .whole_word import DataCollatorForWholeWordMasking
+from .word_ngrams import DataCollatorForMacBertMasking, DataCollatorForNgramMasking
 from .words import describe_words
 
 __all__ = [
@@ -26,9 +27,11 @@ __all__ = [
     "DataCollatorForDenoisingEntities",
     "DataCollatorForEntityReplacement",
     "DataCollatorForKnowledgeEmbedding",
+    "DataCollatorForMacBertMasking",
     "DataCollatorForMaskedLanguageModeling",
     "DataCollatorForMassPreTraining",
     "DataCollatorForMixedVocabulary",
+    "DataCollatorForNgramMasking",
     "DataCollatorForQuestionAnswering",
     "DataCollatorForSpanCorruption",
     "DataCollatorForSpanMasking",

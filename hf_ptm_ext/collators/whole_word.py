@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -49,10 +50,12 @@ class DataCollatorForWholeWordMasking(MaskingCollator):
     at_least_one: bool = False
     max_predictions: int | None = None
 
+    _takes_tokens: ClassVar[bool] = False  # whether tokens may be the words
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_budget(self.budget, self.max_predictions)
-        if self.word_boundaries == "token":
+        if self.word_boundaries == "token" and not self._takes_tokens:
             raise ValueError(
                 f"`word_boundaries` must name words for whole-word masking, got {self.word_boundaries!r}. Use "
                 "DataCollatorForMaskedLanguageModeling to mask single tokens."
@@ -76,7 +79,7 @@ class DataCollatorForWholeWordMasking(MaskingCollator):
     def _check_units(self, layout: TokenLayout, starts: np.ndarray) -> None:
         """Refuse text whose words the tokenizer cannot know; warn once when words equal tokens."""
         total = np.count_nonzero(layout.candidates)
-        if not total:
+        if not total or self.word_boundaries == "token":
             return
         if layout.word_ids is None and self.word_boundaries == "auto":
             unspaced = np.count_nonzero(self._tables.unspaced.take(layout.input_ids) & layout.candidates)
@@ -87,7 +90,7 @@ class DataCollatorForWholeWordMasking(MaskingCollator):
                     "and keep it with `remove_unused_columns=False`, or set `word_boundaries='tokenizer'` to mask "
                     "single characters."
                 )
-        if not self._warned and np.count_nonzero(starts) == total:
+        if not self._warned and not self._takes_tokens and np.count_nonzero(starts) == total:
             self._warned = True
             warnings.warn(
                 "Whole-word masking equals token masking here: no word of this batch has more than one token. "

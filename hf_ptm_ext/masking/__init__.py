@@ -28,7 +28,7 @@ from .infilling import (
     poisson_length_probabilities,
     sample_infilling_spans,
 )
-from .ngrams import ngram_size_probabilities, sample_ngrams
+from .ngrams import inverse_size_probabilities, ngram_size_probabilities, sample_ngrams, sample_word_ngrams
 from .pairs import boundary_pairs, fixed_label_positions, pack_pairs
 from .ragged import (
     append_to_rows,
@@ -112,6 +112,7 @@ __all__ = [
     "index_ranges",
     "infill",
     "insert_tokens",
+    "inverse_size_probabilities",
     "ngram_size_probabilities",
     "noise_tokens_and_spans",
     "pack_pairs",
@@ -133,6 +134,7 @@ __all__ = [
     "sample_pieces",
     "sample_span_corruption",
     "sample_spans",
+    "sample_word_ngrams",
     "segment_index",
     "selected_labels",
     "sentinel_sequences",

@@ -11,6 +11,15 @@ N-grams may run over tokens that are selected already, these cost nothing; touch
 of this follows microsoft/unilm, the masking helper of unilm-v1's loader. Its fine-tuning loader differs in the last
 step: the n-gram that exceeds the budget is taken whole, and random tokens of the whole selection are given back
 (`overflow="drop"`).
+
+N-grams of whole words, up to the same budget (Lan et al. 2020, ALBERT, https://arxiv.org/abs/1909.11942):
+
+    walk through the words in random order; at each draw n, p(n) in proportion to 1/n for n = 1, 2, 3
+    n words from it to the right, n at most what its block has left (p cut to these and scaled to 1)
+    too long for what is left of the budget: n - 1 words, and so on; one is too long too: passed over
+    a word among them is selected already: passed over
+
+As in google-research/albert's create_pretraining_data.py, but for one quirk: its n-grams may run over [SEP].
 """
 
 import numpy as np
@@ -19,6 +28,7 @@ from .checks import check_budget, check_choice, check_probability, check_same_sh
 from .ragged import row_positions, shuffled_within_groups
 from .segments import find_segments
 from .tokens import _items, exact_tokens
+from .whole_word import groups_of
 
 OVERFLOWS = ("clip", "drop")
 
@@ -102,6 +112,106 @@ def sample_ngrams(
         overflow == "clip",
     ).reshape(candidates.shape)
     return exact_tokens(selected, budget, rng, groups) if overflow == "drop" else selected
+
+
+def inverse_size_probabilities(max_ngram_size: int = 3, favor_shorter_ngrams: bool = True) -> np.ndarray:
+    """Give ALBERT's law of n-gram sizes, entry k - 1 for k words: in proportion to 1 / k.
+
+    Args:
+        max_ngram_size: Longest n-gram in words (ALBERT: 3).
+        favor_shorter_ngrams: Whether short ones are more likely (ALBERT: true); false turns the law around.
+
+    Examples:
+        >>> inverse_size_probabilities().round(3)
+        array([0.545, 0.273, 0.182])
+    """
+    if max_ngram_size < 1:
+        raise ValueError(f"`max_ngram_size` must be at least 1, got {max_ngram_size}. ALBERT has 3.")
+    law = 1 / np.arange(1, max_ngram_size + 1)
+    return (law if favor_shorter_ngrams else law[::-1]) / law.sum()
+
+
+def sample_word_ngrams(
+    candidates: np.ndarray,
+    word_starts: np.ndarray,
+    block_starts: np.ndarray,
+    budget: np.ndarray,
+    size_probabilities: np.ndarray,
+    rng: np.random.Generator,
+    groups: tuple[np.ndarray, int] | None = None,
+) -> np.ndarray:
+    """Select n-grams of whole words in every sequence as long as they fit into its budget (ALBERT's rule).
+
+    Args:
+        candidates: Boolean `(batch, seq_len)`.
+        word_starts: Boolean `(batch, seq_len)`, first piece of every word.
+        block_starts: Boolean `(batch, seq_len)`, first token of every block; n-grams never cross into another block.
+        budget: Most tokens to select in each sequence, int `(num_groups,)` (`bert_budget`).
+        size_probabilities: P(n-gram has k words) at entry k - 1 (`inverse_size_probabilities`).
+        rng: Source of randomness.
+        groups: What counts as a sequence, from `sequence_groups`; None means the row.
+
+    Returns:
+        Boolean `(batch, seq_len)`; the budget exactly where there are enough words of one token.
+
+    Examples:
+        >>> text = np.ones((2, 20), dtype=bool)
+        >>> first = np.zeros((2, 20), dtype=bool)
+        >>> first[:, 0] = True
+        >>> law = inverse_size_probabilities()
+        >>> sample_word_ngrams(text, text, first, np.array([3, 5]), law, np.random.default_rng(0)).sum(axis=1)
+        array([3, 5])
+    """
+    check_same_shape("word_starts", word_starts, "candidates", candidates)
+    check_same_shape("block_starts", block_starts, "candidates", candidates)
+    cumulative = _cumulative(size_probabilities)
+    words = find_segments(candidates, word_starts | block_starts)
+    word_groups, num_groups = groups_of(words, candidates.shape, groups)
+    check_budget(budget, num_groups)
+    order = shuffled_within_groups(word_groups, num_groups, rng)
+    width = candidates.shape[1]
+    begin, stop = words.row * width + words.start, words.row * width + words.stop
+    blocks = find_segments(candidates, block_starts)
+    of_block = np.searchsorted(blocks.row * width + blocks.start, begin, side="right") - 1
+    words_to_end = np.searchsorted(begin, (blocks.row * width + blocks.stop)[of_block], side="left") - np.arange(
+        len(begin)
+    )
+    most = np.minimum(words_to_end[order], len(cumulative))
+    size = 1 + np.searchsorted(cumulative, rng.random(len(order)) * cumulative[most - 1], side="right")
+    return _walk_words(
+        candidates.size,
+        word_groups[order].tolist(),
+        order.tolist(),
+        np.minimum(size, most).tolist(),
+        begin.tolist(),
+        stop.tolist(),
+        np.asarray(budget).tolist(),
+    ).reshape(candidates.shape)
+
+
+def _walk_words(
+    size: int,
+    owners: list[int],
+    firsts: list[int],
+    numbers: list[int],
+    begins: list[int],
+    stops: list[int],
+    left: list[int],
+) -> np.ndarray:
+    """Take n-grams of words in order where they fit and are free; boolean `(size,)`."""
+    masked = bytearray(size)
+    for owner, first, number in zip(owners, firsts, numbers, strict=True):
+        room, begin = left[owner], begins[first]
+        if room <= 0 or masked[begin]:
+            continue
+        last = first + number - 1
+        while last >= first and stops[last] - begin > room:
+            last -= 1
+        if last < first or masked.find(1, begin, stops[last]) >= 0:
+            continue
+        left[owner] = room - (stops[last] - begin)
+        masked[begin : stops[last]] = b"\x01" * (stops[last] - begin)
+    return np.frombuffer(masked, dtype=bool)
 
 
 def _cumulative(size_probabilities: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ from transformers import BatchEncoding
 
 from hf_ptm_ext.collators import (
     DataCollatorForMaskedLanguageModeling,
+    DataCollatorForNgramMasking,
     DataCollatorForSpanMasking,
     DataCollatorForWholeWordMasking,
 )
@@ -15,6 +16,7 @@ COLLATORS = [
     DataCollatorForMaskedLanguageModeling,
     DataCollatorForWholeWordMasking,
     DataCollatorForSpanMasking,
+    DataCollatorForNgramMasking,
 ]
 pytestmark = pytest.mark.filterwarnings("ignore:Whole-word masking equals")
 CLS, SEP, PAD, MASK = 2, 3, 0, 4

@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerFast
 from hf_ptm_ext import collators
 from hf_ptm_ext.collators import (
     DataCollatorForMaskedLanguageModeling,
+    DataCollatorForNgramMasking,
     DataCollatorForSpanMasking,
     DataCollatorForWholeWordMasking,
 )
@@ -38,6 +39,14 @@ SHARED = {
 OWN = {
     MLM: {"budget": ["bernoulli", "exact"], "at_least_one": [False, True], "max_predictions": [None]},
     WWM: {"budget": ["bernoulli", "exact"], "at_least_one": [False, True], "max_predictions": [None, 20]},
+    DataCollatorForNgramMasking: {
+        "budget": ["exact"],
+        "at_least_one": [True],
+        "max_ngram_size": [1, 5],
+        "favor_shorter_ngrams": [False],
+        "ngram_probabilities": [(0.5, 0.5)],
+        "max_predictions": [None, 20],
+    },
     SPAN: {
         "geometric_p": [0.2, 1.0],
         "max_span_length": [10, 1],

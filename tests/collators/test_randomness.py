@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader
 
 from hf_ptm_ext.collators import (
     DataCollatorForMaskedLanguageModeling,
+    DataCollatorForNgramMasking,
     DataCollatorForSpanMasking,
     DataCollatorForWholeWordMasking,
 )
@@ -19,6 +20,7 @@ COLLATORS = [
     DataCollatorForMaskedLanguageModeling,
     DataCollatorForWholeWordMasking,
     DataCollatorForSpanMasking,
+    DataCollatorForNgramMasking,
 ]
 
 
