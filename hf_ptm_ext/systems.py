@@ -79,6 +79,12 @@ BERT-WWM | (any encoder) | - | DataCollatorForWholeWordMasking | mlm | trainers.
 Chinese-BERT-wwm | (any encoder) | - | DataCollatorForWholeWordMasking | mlm | trainers.PreTrainingTrainer
     | 1906.08101 | Pre-Training with Whole Word Masking for Chinese BERT
     | how-to/chinese_whole_words | pretrain wwm_zh.yaml --model_name_or_path BERT
+ALBERT n-grams | (any encoder) | - | DataCollatorForNgramMasking | mlm | trainers.PreTrainingTrainer
+    | 1909.11942 | ALBERT: A Lite BERT for Self-supervised Learning of Language Representations
+    | how-to/pretrain | pretrain ngram.yaml
+MacBERT | (any encoder) | - | DataCollatorForMacBertMasking | mlm | trainers.PreTrainingTrainer
+    | 2004.13922 | Revisiting Pre-Trained Models for Chinese Natural Language Processing
+    | how-to/pretrain | pretrain macbert.yaml --similar_words vectors.txt
 KEPLER | (any encoder) | - | DataCollatorForKnowledgeEmbedding | mlm ke | trainers.KnowledgeEmbeddingTrainer
     | 1911.06136 | KEPLER: A Unified Model for Knowledge Embedding and Pre-trained Language Representation
     | families/kepler_and_wklm | -

@@ -85,14 +85,22 @@ def own_groups(groups: Sequence[type]) -> Iterator[tuple[str, list[Field]]]:
                 yield (owner.__doc__ or owner.__name__).strip().splitlines()[0].rstrip("."), listed
 
 
-def text_of(prog: str, usage: str, description: str, groups: Sequence[type], command: str) -> str:
-    """The whole help."""
+def text_of(
+    prog: str, usage: str, description: str, groups: Sequence[type], command: str, words: Sequence[str] = ()
+) -> str:
+    """The whole help; options `of` one choice alone are shown if it is among the words of the command line."""
+    of = {choice: names for group in groups for choice, names in getattr(group, "of", {}).items()}
+    hidden = {name for choice, names in of.items() if choice not in words for name in names}
     width = max(shutil.get_terminal_size().columns, NARROWEST)
     lines = [f"usage: {usage}", "", description[0].upper() + description[1:] + "."]
     for title, options in own_groups(groups):
         lines += ["", f"{title}:"]
         for one in options:
-            lines += _lines(one, width)
+            lines += [] if one.name in hidden else _lines(one, width)
+        if hidden & {one.name for one in options}:
+            listed = "; ".join(f"{choice}: {', '.join(names)}" for choice, names in of.items() if choice not in words)
+            note = f"Of one objective, of which `{prog} --objective NAME --help` tells more: {listed}."
+            lines += [f"  {line}" for line in textwrap.wrap(note, width - 2)]
     if any(issubclass(group, TrainingArguments) for group in groups):
         lines += ["", f"Every option of transformers' TrainingArguments works too: `{prog} --help_all`."]
     lines += [

@@ -53,7 +53,7 @@ class OptionParser(LineParser, HfArgumentParser):
 
     def __init__(self, groups: Sequence[type], **options: Any):
         super().__init__(cast(Any, groups), **options)
-        self.groups = groups
+        self.groups, self.words = groups, list[str]()
         self.add_argument(
             "--help_all", action=_HelpAll, nargs=0, default=SUPPRESS, help="show transformers' options too"
         )
@@ -111,10 +111,11 @@ class OptionParser(LineParser, HfArgumentParser):
     def format_help(self) -> str:
         """Our own options in groups; the base class has all in one list."""
         command = self.prog.rpartition(" ")[2]
-        return text_of(self.prog, self.usage or "", self.description or command, self.groups, command)
+        return text_of(self.prog, self.usage or "", self.description or command, self.groups, command, self.words)
 
     def read(self, words: Sequence[str]) -> tuple[Any, ...]:
         """The dataclasses of a command line."""
+        self.words = list(words)
         *found, rest = self.parse_args_into_dataclasses(
             list(words), return_remaining_strings=True, look_for_args_file=False
         )

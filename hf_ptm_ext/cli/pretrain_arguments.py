@@ -10,7 +10,10 @@ from .options import option
 from .ranges import Below1, Count, OpenShare, Positive, PositiveShare, RowLength, Share, Size, Weight
 
 # Of `pretraining.OBJECTIVES`, which reads this module.
-OBJECTIVE_NAMES = ("span", "mlm", "wwm", "unilm", "ernie_thu", "mass", "text_infilling", "span_corruption", "tlm")
+OBJECTIVE_NAMES = (
+    *("span", "mlm", "wwm", "ngram", "macbert", "unilm", "ernie_thu"),
+    *("mass", "text_infilling", "span_corruption", "tlm"),
+)
 
 
 @dataclass
@@ -116,10 +119,25 @@ class DataArguments(TextArguments, TrainingDataArguments):
 class ObjectiveArguments:
     """What is predicted. Defaults are the collators' and so the papers'."""
 
+    # Objective -> options of it alone.
+    of: ClassVar[dict[str, tuple[str, ...]]] = {
+        "span": ("geometric_p", "max_span_length", "max_pair_targets", "sbo_loss_weight"),
+        "ngram": ("max_ngram_size", "favor_shorter_ngrams"),
+        "macbert": ("similar_words",),
+        "ernie_thu": (
+            *("entity_table", "entity_titles", "ignore_title_case"),
+            *("entity_replace_prob", "entity_mask_prob", "min_entities"),
+        ),
+        "mass": ("mass_variant", "mask_prob"),
+        "text_infilling": ("mask_ratio", "poisson_lambda", "permute_sentence_ratio", "rotate_ratio"),
+        "span_corruption": ("noise_density", "mean_noise_span_length"),
+        "tlm": ("languages",),
+    }
+
     objective: str = option(
         "span",
-        "SpanBERT's spans, tokens, whole words, pairs in four attention modes, tokens with entities; of "
-        "encoder-decoders MASS's, BART's, T5's; XLM's of translations.",
+        "SpanBERT's spans, tokens, whole words, n-grams of words, similar words, pairs in four attention modes, "
+        "tokens with entities; of encoder-decoders MASS's, BART's, T5's; XLM's of translations.",
         choices=OBJECTIVE_NAMES,
     )
     mlm_probability: Share = option(0.15, "Share of tokens to predict.")
@@ -131,6 +149,9 @@ class ObjectiveArguments:
         None, "Tokens of a span with a boundary loss (default: the model's config)."
     )
     sbo_loss_weight: Weight | None = option(None, "Weight of the span boundary term (default: the model's config).")
+    max_ngram_size: Size = option(3, "Longest n-gram, in words.")
+    favor_shorter_ngrams: bool = option(True, "Short n-grams are more likely, as 1/n.")
+    similar_words: str | None = option(None, "Word vectors whose neighbours take a word's place (.txt, .bin...).")
     next_sentence_prediction: bool = option(
         False,
         "Two segments (span; mlm and wwm of NEZHA, ZEN, IB-BERT, K-BERT).",
@@ -148,14 +169,14 @@ class ObjectiveArguments:
     )
     word_boundaries: str = option("auto", "What a word is; token: every token.", choices=WORD_BOUNDARIES)
     mass_variant: str = option("summarization", "Rule of MASS.", choices=tuple(MASS_VARIANTS))
-    mask_prob: Share | None = option(None, "mass: share of tokens to predict.")
-    mask_ratio: Share | None = option(None, "text_infilling: share of words to mask (0.3).")
-    poisson_lambda: Weight | None = option(None, "text_infilling: mean words of a masked span (3.5).")
-    permute_sentence_ratio: Share | None = option(None, "text_infilling: share of sentences that are permuted (1).")
-    rotate_ratio: Share | None = option(None, "text_infilling: share of rows that are rotated (0).")
-    noise_density: OpenShare | None = option(None, "span_corruption: share of tokens to predict (0.15).")
-    mean_noise_span_length: Positive | None = option(None, "span_corruption: mean tokens of a span (3).")
-    languages: list[str] | None = option(None, "tlm: codes of the two languages, first the source's.")
+    mask_prob: Share | None = option(None, "Share of tokens to predict.")
+    mask_ratio: Share | None = option(None, "Share of words to mask (0.3).")
+    poisson_lambda: Weight | None = option(None, "Mean words of a masked span (3.5).")
+    permute_sentence_ratio: Share | None = option(None, "Share of sentences that are permuted (1).")
+    rotate_ratio: Share | None = option(None, "Share of rows that are rotated (0).")
+    noise_density: OpenShare | None = option(None, "Share of tokens to predict (0.15).")
+    mean_noise_span_length: Positive | None = option(None, "Mean tokens of a span (3).")
+    languages: list[str] | None = option(None, "Codes of the two languages, first the source's.")
 
     @property
     def words(self) -> str:

@@ -146,7 +146,7 @@ class DataCollatorForMacBertMasking(DataCollatorForNgramMasking):
     def _similar_to(self, pieces: tuple[int, ...]) -> list[int] | None:
         """Ids of the nearest word with as many pieces, none if there is no such word."""
         if pieces not in self._similar:
-            word = self.tokenizer.decode(list(pieces)).replace(" ", "").strip()
+            word = str(self.tokenizer.decode(list(pieces))).replace(" ", "")
             found = (self._pieces_of(one) for one in self._neighbours(word) if one.lower() != word.lower())
             fitting = (ids for ids in found if len(ids) == len(pieces) and self.tokenizer.unk_token_id not in ids)
             self._similar[pieces] = next(fitting, None)

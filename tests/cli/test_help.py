@@ -30,6 +30,15 @@ def test_help_fits_on_two_screens_and_has_groups_recipes_and_examples(capsys, jo
     assert ("--seed " in printed(capsys, job, "--help-all")) == (job != "stages")
 
 
+def test_options_of_one_objective_are_told_behind_it(capsys):
+    assert "--mass_variant" not in printed(capsys, "pretrain", "--help")
+    assert "mass: mass_variant, mask_prob" in " ".join(printed(capsys, "pretrain", "--help").split())
+    for objective in OBJECTIVES:
+        text = printed(capsys, "pretrain", "--objective", objective, "--help")
+        assert len(text.splitlines()) <= 120
+    assert "--mass_variant summarization|" in printed(capsys, "pretrain", "--objective", "mass", "--help")
+
+
 @pytest.mark.parametrize("example", [example for examples in EXAMPLES.values() for example in examples])
 def test_examples_parse(example):
     if "my.yaml" not in example:

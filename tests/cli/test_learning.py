@@ -57,6 +57,19 @@ def test_chinese_whole_words_are_learnt(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("objective", ["ngram", "macbert"])
+def test_ngrams_of_words_are_learnt(tmp_path, objective):
+    vectors = tmp_path / "vectors.txt"  # neighbours at random: what is learnt is to see through them
+    words = sorted({word.lower() for document in embedded_corpus("en") for line in document for word in line.split()})
+    lines = (" ".join([word, *map(str, row)]) for word, row in zip(words, np.random.randn(len(words), 8), strict=True))
+    vectors.write_text("\n".join(lines), encoding="utf-8")
+    more = ["--similar_words", str(vectors)] if objective == "macbert" else []
+    metrics = learn(tmp_path / "out", f"{objective}.yaml", "--max_steps", "200", "--max_seq_length", "64", *more)
+    assert metrics["eval_mlm_loss"] < metrics["before_mlm_loss"] - 1.0
+    assert metrics["eval_mlm_loss"] < metrics["baseline_mlm_loss"]
+
+
+@pytest.mark.slow
 def test_every_mode_of_unilm_is_learnt(tmp_path):
     """Held-out rows in one mode at a time, before and after 200 steps of the mixture."""
     learn(tmp_path / "out", "unilm.yaml", "--max_steps", "200", "--max_eval_rows", "64")

@@ -123,7 +123,7 @@ def test_a_head_that_was_not_trained_for_this_is_named_beside_its_measurement(fi
     assert "validation rows are in the training data too" in caplog.text
 
 
-@pytest.mark.parametrize("objective", ["mlm", "wwm"])
+@pytest.mark.parametrize("objective", ["mlm", "wwm", "ngram"])
 def test_any_masked_language_model_continues_under_its_own_class(finished, tmp_path, objective):
     base, folder = tmp_path / "bert", tmp_path / "out"
     tokenizer = AutoTokenizer.from_pretrained(finished)
@@ -161,6 +161,16 @@ def test_chinese_words_from_a_segmenter(tmp_path):
     assert "- zh" in card
     assert "whole-word masking" in card
     assert "fill_span" not in card, "there is no boundary head"
+
+
+def test_similar_words_stand_in_the_place_of_words(tmp_path, capsys):
+    vectors, folder = tmp_path / "vectors.txt", tmp_path / "out"
+    vectors.write_text("ship 1 0\nboat 1 0.1\nlight 0 1\nlamp 0.1 1\n", encoding="utf-8")
+    assert main(["pretrain", *flags(output_dir=folder, objective="macbert", similar_words=vectors)]) == 0
+    assert read_metrics(folder)["eval_mlm_targets"] > 0
+    assert "similar words" in (folder / "README.md").read_text(encoding="utf-8")
+    assert main(["pretrain", *flags(output_dir=tmp_path / "none", objective="macbert")]) == 2
+    assert "`similar_words` must name word vectors for objective macbert" in capsys.readouterr().err
 
 
 def test_streaming_from_files_of_several_kinds(tmp_path):

@@ -2,12 +2,20 @@
 
 from .base import Objective
 from .denoising import Mass, SpanCorruption, TextInfilling, TranslationMasking
-from .masking import EntityDenoising, SpanMasking, TokenMasking, UniLMMasking, WholeWordMasking
+from .masking import (
+    EntityDenoising,
+    NgramMasking,
+    SimilarWords,
+    SpanMasking,
+    TokenMasking,
+    UniLMMasking,
+    WholeWordMasking,
+)
 
 OBJECTIVES: dict[str, type[Objective]] = {
     cls.name: cls
     for cls in (
-        *(SpanMasking, TokenMasking, WholeWordMasking, UniLMMasking, EntityDenoising),
+        *(SpanMasking, TokenMasking, WholeWordMasking, NgramMasking, SimilarWords, UniLMMasking, EntityDenoising),
         *(Mass, TextInfilling, SpanCorruption, TranslationMasking),
     )
 }

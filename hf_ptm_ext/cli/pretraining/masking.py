@@ -1,7 +1,7 @@
 """Objectives of encoders: hidden tokens are predicted, and what a family adds to them."""
 
 import math
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,7 +10,9 @@ from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, PreTrain
 
 from ...collators import (
     DataCollatorForDenoisingEntities,
+    DataCollatorForMacBertMasking,
     DataCollatorForMaskedLanguageModeling,
+    DataCollatorForNgramMasking,
     DataCollatorForSpanMasking,
     DataCollatorForUniLMPreTraining,
     DataCollatorForWholeWordMasking,
@@ -18,6 +20,7 @@ from ...collators import (
 from ...conversion.entity_tables import EntityTable, read_titles
 from ...conversion.unilm_tokenizer import unilm_tokenizer
 from ...data import encode_entity_documents, entity_pairs
+from ...data.augmentation import load_word_vectors
 from ...models.annotations_ernie_thu import DictionaryLinker
 from ...models.processing_ernie_thu import ErnieThuProcessor
 from ..console import bar, phase
@@ -118,6 +121,42 @@ class WholeWordMasking(Masking):
     def collator_options(self, counts: Any) -> dict[str, Any]:
         """What the words are."""
         return {"word_boundaries": self.options.words}
+
+
+class NgramMasking(WholeWordMasking):
+    """ALBERT's: n-grams of words."""
+
+    name = "ngram"
+    description = "Pre-trained by hf-ptm-ext with masked n-grams of words (ALBERT)."
+    collator_class = DataCollatorForNgramMasking
+    given = (*Masking.given, "max_ngram_size", "favor_shorter_ngrams")
+
+
+class SimilarWords(WholeWordMasking):
+    """MacBERT's: similar words in the place of n-grams."""
+
+    name = "macbert"
+    description = "Pre-trained by hf-ptm-ext with similar words in the place of n-grams (MacBERT)."
+    collator_class = DataCollatorForMacBertMasking
+
+    def check(self) -> None:
+        """Refuse arguments that do not go together."""
+        super().check()
+        if self.options.similar_words is None:
+            raise ValueError(
+                f"`similar_words` must name word vectors for objective {self.name}, got {self.options.similar_words}. "
+                "Without such use --objective ngram."
+            )
+
+    @cached_property
+    def vectors(self) -> Any:
+        """The words' vectors."""
+        with phase("reading the word vectors"):
+            return load_word_vectors(str(self.options.similar_words))
+
+    def collator_options(self, counts: Any) -> dict[str, Any]:
+        """What the words are, and which are similar."""
+        return super().collator_options(counts) | {"similar_words": self.vectors}
 
 
 class SpanMasking(Masking):
