@@ -9,13 +9,13 @@ SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "figures.py"
 # Most lines of each folder. A folder that shrinks lowers its limit; one that must grow says so by raising it here.
 MOST_LINES = {
     "adapters": 1_300,
-    "cli": 11_060,
-    "collators": 4_400,
+    "cli": 11_130,
+    "collators": 4_490,
     "conversion": 4_200,
     "data": 6_550,
     "distillation": 4_050,
     "hub": 2_200,
-    "masking": 2_500,
+    "masking": 2_600,
     "metrics": 1_300,
     "models": 16_800,
     "objectives": 1_500,

@@ -71,7 +71,7 @@ def test_a_recipe_is_printed_to_be_copied(capsys):
         ("pretrain --max_step 3", "Did you mean '--max_steps'?"),
         ("pretrain --config quickstart.yaml --learning-rat 3", "Did you mean '--learning_rate'?"),
         ("finetun bert_classification.yaml", "Did you mean 'finetune'?"),
-        ("pretrain --objective spam", "`objective` must be one of span, mlm, wwm, unilm, ernie_thu, mass, "),
+        ("pretrain --objective spam", "`objective` must be one of span, mlm, wwm, ngram, macbert, unilm, "),
         ("pretrain --objective spam", "got 'spam'. Did you mean 'span'?"),
         ("pretrain --family spanbrt", "got 'spanbrt'. Did you mean 'spanbert'?"),
         ("finetune-seq2seq --family bartt --train_file a", "Did you mean 'bart'?"),
