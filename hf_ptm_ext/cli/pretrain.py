@@ -242,12 +242,6 @@ class Pretrain(TextJob):
 def metrics_before(trainer: PreTrainingTrainer, checkpoint: str | None) -> dict[str, float]:
     """Metrics before training: measured now and kept in the folder, or those of the run that is resumed."""
     kept = Path(trainer.args.output_dir) / "before_results.json"
-    if trainer.is_fsdp_enabled:
-        logger.warning(
-            "Nothing is measured before training under `fsdp`, which shards the model when training begins: the "
-            "results have no `before_` numbers."
-        )
-        return {}
     if checkpoint is None:
         with phase("evaluating before training"):
             metrics = trainer.evaluate(metric_key_prefix="before")

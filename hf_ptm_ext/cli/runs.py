@@ -24,6 +24,7 @@ from ..redaction import redacted
 from ..trainers import checkpoints, last_complete_checkpoint
 from ..trainers.manifest import JOB_FILE, MANIFEST, TRAINER_STATE
 from ..trainers.pushes import PUSHED_FROM
+from ..trainers.sharding import plain_class
 from .arguments import GO_ON
 from .console import console, is_first_process, log_to_console
 from .recipes import OWN_RECIPE, is_written, write_recipe
@@ -274,10 +275,10 @@ def save_trained(
     output: Path, trainer: Any, *processors: Any, also: Callable[[Path], None] = lambda folder: None
 ) -> None:
     """Write a Trainer's plain model, what prepares its input and what else comes with it into the output folder."""
-    state_dict = trainer.accelerator.get_state_dict(trainer.model) if trainer.is_fsdp_enabled else None
+    state_dict = trainer.plain_state()
     if trainer.is_world_process_zero():
-        with written_aside(output) as partial:
-            trainer.saved_model.save_pretrained(partial, state_dict=state_dict)
+        with written_aside(output) as partial, plain_class(trainer.saved_model) as model:
+            model.save_pretrained(partial, state_dict=state_dict)
             for processor in processors:
                 processor.save_pretrained(partial)
             also(partial)

@@ -33,7 +33,8 @@ class TrainingSummary(TrainerCallback):
         total, trained = sum(size for size, _ in sizes), sum(size for size, trains in sizes if trains)
         inner = model.get_base_model() if hasattr(model, "get_base_model") else model
         share = "all" if trained == total else f"{100 * trained / total:.2f} %"
-        return f"model    {type(inner).__name__}, {total:,} parameters, {share} of them trained"
+        name = type(inner).__name__.removeprefix("FSDP")
+        return f"model    {name}, {total:,} parameters, {share} of them trained"
 
     @staticmethod
     def _updates(args: Any, state: Any, loader: Any) -> str:

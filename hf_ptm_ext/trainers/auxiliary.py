@@ -31,6 +31,11 @@ def unlike(own: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor]) -
     return sorted(own.keys() ^ state.keys()) + [name for name in both if own[name].shape != state[name].shape]
 
 
+def plain_part(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Of a wrapper's weights the plain model's, under its own names."""
+    return {name[len(WRAPPED) :]: value for name, value in state.items() if name.startswith(WRAPPED)}
+
+
 class AuxiliaryObjective(nn.Module):
     """A masked language model with further parameters around it; `model` is the plain model."""
 
@@ -87,6 +92,10 @@ class PlainModelCheckpoints(PtmTrainer):
         """The wrapper's plain model."""
         return super().saved_model.model
 
+    def plain_state(self) -> dict[str, torch.Tensor] | None:
+        state = super().plain_state()
+        return None if state is None else plain_part(state)
+
     @contextmanager
     def _plain_model(self, wrapper: AuxiliaryObjective) -> Iterator[None]:
         """Upstream's saving and loading see the plain model as the Trainer's."""
@@ -101,7 +110,7 @@ class PlainModelCheckpoints(PtmTrainer):
         if state_dict is None:
             plain, auxiliary = None, wrapper.auxiliary_state_dict()
         else:
-            plain = {name[len(WRAPPED) :]: value for name, value in state_dict.items() if name.startswith(WRAPPED)}
+            plain = plain_part(state_dict)
             auxiliary = {name: value for name, value in state_dict.items() if not name.startswith(WRAPPED)}
         with self._plain_model(wrapper):
             super()._save(output_dir, plain)

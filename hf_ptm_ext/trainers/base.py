@@ -20,6 +20,7 @@ from .manifest import CompleteCheckpoints
 from .master_weights import HalfWeights
 from .pushes import HubPushes
 from .resume import ExactResume
+from .sharding import ShardedModels
 from .stopping import GuardedUpdates
 
 TERM_SUFFIX = "_loss"
@@ -75,7 +76,7 @@ def processing_of(model: Any) -> Any:
         return None
 
 
-class PtmTrainer(HalfWeights, GuardedUpdates, HubPushes, ExactResume, CompleteCheckpoints):
+class PtmTrainer(HalfWeights, GuardedUpdates, HubPushes, ExactResume, CompleteCheckpoints, ShardedModels):
     """`transformers.Trainer` with loss terms, exact accumulation and resume, and complete Hub pushes.
 
     Any model whose output has fields named `<term>_loss` gets each of them logged as the mean over the updates since

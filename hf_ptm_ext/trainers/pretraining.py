@@ -87,8 +87,6 @@ class PreTrainingTrainer(OwnEvaluationCollator):
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         """Batches of this process's share of the rows, each row in exactly one process."""
-        if self.is_fsdp_enabled:
-            return super().get_eval_dataloader(eval_dataset)
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
         share = Subset(dataset, range(self.args.process_index, len(dataset), self.args.world_size))
         restart(self.eval_collator)
@@ -97,12 +95,7 @@ class PreTrainingTrainer(OwnEvaluationCollator):
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
-        """Evaluate in running sums: no logits are gathered, memory does not grow with the data.
-
-        Under FSDP, whose parameters are whole only inside the wrapped forward, losses are evaluated as upstream does.
-        """
-        if self.is_fsdp_enabled:
-            return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+        """Evaluate in running sums: no logits are gathered, memory does not grow with the data."""
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
         if dataset is None:
             raise ValueError(f"`eval_dataset` must be given: the Trainer has none, got {dataset}.")
@@ -111,12 +104,13 @@ class PreTrainingTrainer(OwnEvaluationCollator):
         was_training = model.training
         model.eval()
         sums: dict[str, torch.Tensor] = {}
-        for batch in self.get_eval_dataloader(dataset):
-            batch = self._prepare_inputs(batch)
-            with torch.no_grad(), self.compute_loss_context_manager():
-                batch_sums = sums_of_batch(model, batch)
-            for term, values in batch_sums.items():
-                sums[term] = sums[term] + values if term in sums else values
+        with self.whole_model():
+            for batch in self.get_eval_dataloader(dataset):
+                batch = self._prepare_inputs(batch)
+                with torch.no_grad(), self.compute_loss_context_manager():
+                    batch_sums = sums_of_batch(model, batch)
+                for term, values in batch_sums.items():
+                    sums[term] = sums[term] + values if term in sums else values
         model.train(was_training)
         # As objects: a process without rows knows no term, and must take part all the same.
         parts = gather_object([{term: values.tolist() for term, values in sums.items()}])

@@ -16,6 +16,7 @@ from transformers.utils import logging
 
 from ..weights import not_finite
 from .manifest import MANIFEST, TypedTrainer, checkpoints
+from .sharding import local
 
 logger = logging.get_logger(__name__)
 
@@ -208,7 +209,7 @@ class GuardedUpdates(TypedTrainer):
 
     def _check_weights(self, when: str) -> None:
         """Refuse to keep trained weights that are not finite."""
-        trained = ((name, value) for name, value in self.model.named_parameters() if value.requires_grad)
+        trained = ((name, local(value)) for name, value in self.model.named_parameters() if value.requires_grad)
         names = not_finite(trained)
         found = torch.tensor([float(bool(names))], device=self.args.device)
         if self.args.world_size > 1:
@@ -248,12 +249,6 @@ class GuardedUpdates(TypedTrainer):
 
     def evaluation_loop(self, dataloader: DataLoader, *args: Any, **kwargs: Any) -> Any:
         """As upstream."""
-        if self.is_fsdp_enabled and self.optimizer is None:
-            raise ValueError(
-                f"`evaluate` and `predict` must come after `train` under `fsdp` = {self.args.fsdp}: the model is "
-                "sharded together with its optimizer when training begins. Evaluate the checkpoint without `fsdp` for "
-                "the scores before it."
-            )
         with self._told_workers():
             return super().evaluation_loop(dataloader, *args, **kwargs)
 

@@ -1,0 +1,202 @@
+"""Models that FSDP2 shards over several processes: where they are cut, and whole again to evaluate and to save."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
+
+from .manifest import TypedTrainer
+
+
+def layers_to_shard(model: nn.Module) -> list[str]:
+    """Classes whose modules are sharded one by one: those that are not split, and share no weight with the rest."""
+    owners: dict[int, set[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        owners.setdefault(id(parameter), set()).add(name)
+    whole = {name for module in model.modules() for name in getattr(module, "_no_split_modules", None) or ()}
+    alone, shared = set[str](), set[str]()
+    for name, module in model.named_modules():
+        if type(module).__name__ in whole:
+            inside = all(
+                all(owner.startswith(f"{name}.") for owner in owners[id(parameter)])
+                for parameter in module.parameters()
+            )
+            (alone if inside else shared).add(type(module).__name__)
+    tables = {type(module).__name__ for module in model.modules() if _looks_up(module)}
+    return sorted(alone - shared - tables)
+
+
+def _looks_up(module: nn.Module) -> bool:
+    """Whether a module has tables of its own: the part in front of the layers, which heads may read too."""
+    return any(isinstance(child, nn.Embedding) for child in module.children())
+
+
+def local(value: torch.Tensor) -> torch.Tensor:
+    """What this process holds of a tensor that may be sharded."""
+    to_local = getattr(value, "to_local", None)
+    return value if to_local is None else to_local()
+
+
+class ShardedModels(TypedTrainer):
+    """`transformers.Trainer` that shards by FSDP2 any model of the package, by `fsdp` or by accelerate's config.
+
+    Each layer is a unit; embeddings, heads and whatever shares weights are one more, whole during a step. An
+    evaluation gathers all weights once, or comes before they are sharded: every process then has the whole model, so
+    metrics and generated texts are those of one process. What `save_model` writes is one whole checkpoint.
+    """
+
+    def create_accelerator_and_postprocess(self) -> None:
+        """As upstream; what cannot be sharded is refused."""
+        super().create_accelerator_and_postprocess()
+        self._scalars: list[str] = []
+        if self.args.fsdp and not self.is_fsdp_enabled:
+            raise ValueError(
+                f"`fsdp` = {self.args.fsdp} shards models on several GPUs, and this run has the device "
+                f"{self.args.device}: leave it out."
+            )
+        plugin = self._plugin
+        if plugin is None:
+            return
+        if plugin.fsdp_version != 2:
+            raise ValueError(
+                f"`fsdp_config` must have version 2, got {plugin.fsdp_version}: FSDP1 is deprecated and cannot shard "
+                'weights that several parts of a model share. Take {"version": 2}, or fsdp_version: 2 for accelerate.'
+            )
+        if plugin.cpu_ram_efficient_loading:
+            raise ValueError(
+                "`cpu_ram_efficient_loading` of FSDP must be false, got true: the weights are read in every process, "
+                "which evaluates the whole model before training."
+            )
+
+    @property
+    def _plugin(self) -> Any:
+        return self.accelerator.state.fsdp_plugin if self.is_fsdp_enabled else None
+
+    # ---- sharded ----
+
+    def _prepare_for_training(self, *args: Any, **kwargs: Any) -> Any:
+        """As upstream; the model is cut where no weight is on both sides."""
+        model = self.model
+        if not self.is_fsdp_enabled or isinstance(model, FSDPModule):
+            return super()._prepare_for_training(*args, **kwargs)
+        named = (self.args.fsdp_config or {}).get("transformer_layer_cls_to_wrap")
+        if not named and not os.environ.get("FSDP_TRANSFORMER_CLS_TO_WRAP"):
+            self._plugin.transformer_cls_names_to_wrap = layers_to_shard(model)
+        self._scalars_to_vectors()
+        # Accelerate would shard the embeddings that a model names apart from what is tied to them.
+        hidden = [name for name in ("get_input_embeddings", "get_output_embeddings") if hasattr(model, name)]
+        for name in hidden:
+            setattr(model, name, lambda: None)
+        try:
+            prepared = super()._prepare_for_training(*args, **kwargs)
+        finally:
+            for name in hidden:
+                delattr(model, name)
+        if hasattr(self.model, "evaluation_sums"):
+            register_fsdp_forward_method(self.model, "evaluation_sums")
+        return prepared
+
+    def _scalars_to_vectors(self) -> None:
+        """FSDP has no way to shard a parameter without dimensions: until it is saved it is a vector of one."""
+        self._scalars = [name for name, value in self.model.named_parameters() if value.dim() == 0]
+        for name in self._scalars:
+            place, _, last = name.rpartition(".")
+            old = self.model.get_parameter(name)
+            setattr(self.model.get_submodule(place), last, nn.Parameter(old.data.reshape(1), old.requires_grad))
+
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
+        norm = super()._get_grad_norm(model, grad_norm=grad_norm)
+        return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+
+    # ---- whole again ----
+
+    @contextmanager
+    def whole_model(self) -> Iterator[None]:
+        """In the block each process has all weights of the model, and runs it without waiting for the others."""
+        if not self.is_fsdp_enabled:
+            yield
+            return
+        units = [module for module in self.model.modules() if isinstance(module, FSDPModule)]
+        if not units:
+            with self._replicated():
+                yield
+            return
+        for unit in units:
+            unit.unshard()
+        layers = [unit for unit in units if unit is not self.model]
+        for layer in layers:
+            layer.set_reshard_after_forward(False, recurse=False)
+        try:
+            yield
+        finally:
+            for layer in layers:
+                layer.set_reshard_after_forward(bool(self._plugin.reshard_after_forward), recurse=False)
+            for unit in units:
+                unit.reshard()
+
+    @contextmanager
+    def _replicated(self) -> Iterator[None]:
+        """Before training, when nothing is sharded, the run is one of processes that each have the whole model."""
+        self.model.to(self.args.device)
+        self.is_fsdp_enabled = False
+        try:
+            yield
+        finally:
+            self.is_fsdp_enabled = True
+            # Training casts by other means than an evaluation.
+            self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False, keep_torch_compile=True)
+            self.accelerator._models.clear()
+            self.model_wrapped = self.model
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        """As upstream, on the whole model."""
+        with self.whole_model():
+            return super().evaluation_loop(*args, **kwargs)
+
+    def whole_state(self) -> dict[str, torch.Tensor] | None:
+        """All weights of a sharded model, in the first process alone; `None` for other models.
+
+        Every process must ask for them.
+        """
+        if not self.is_fsdp_enabled:
+            return None
+        state = self.accelerator.get_state_dict(self.model)
+        first: dict[int, str] = {}
+        for name, parameter in self.model.named_parameters(remove_duplicate=False):
+            name = name.replace("_orig_mod.", "").replace("_checkpoint_wrapped_module.", "")
+            if name in state:  # weights that are tied are one again
+                state[name] = state[first.setdefault(id(parameter), name)]
+        return {name: value.reshape(()) if name in self._scalars else value for name, value in state.items()}
+
+    def plain_state(self) -> dict[str, torch.Tensor] | None:
+        """Of `whole_state` what `saved_model` is saved with."""
+        return self.whole_state()
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """As upstream; of a sharded model everything, but for checkpoints, which hold its shards."""
+        checkpoint = _internal_call and output_dir is not None
+        if not self.is_fsdp_enabled or (checkpoint and "SHARDED" in str(self._plugin.state_dict_type)):
+            super().save_model(output_dir, _internal_call)
+            return
+        with plain_class(self.accelerator.unwrap_model(self.model, keep_torch_compile=False)):
+            self._save(output_dir, state_dict=self.whole_state())
+        if self.args.push_to_hub and not _internal_call:
+            self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
+
+
+@contextmanager
+def plain_class(model: Any) -> Iterator[Any]:
+    """In the block a sharded model is of its own class, whose code files a checkpoint carries."""
+    sharded = [module for module in model.modules() if isinstance(module, FSDPModule)]
+    classes = [type(module) for module in sharded]
+    for module, cls in zip(sharded, classes, strict=True):
+        module.__class__ = cls.__mro__[2]
+    try:
+        yield model
+    finally:
+        for module, cls in zip(sharded, classes, strict=True):
+            module.__class__ = cls
