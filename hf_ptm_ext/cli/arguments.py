@@ -78,6 +78,8 @@ class JobArguments(TrainingArguments):
             raise ValueError(
                 f"`tf32` = {self.tf32} needs an NVIDIA GPU of Ampere or later, and none is found: leave it out."
             )
+        if isinstance(self.fsdp, str) and self.fsdp.lower() in ("true", "false"):
+            self.fsdp = self.fsdp.lower() == "true"  # upstream takes the word for a way to shard
         if self.fsdp and int(os.environ.get("WORLD_SIZE", 1)) < 2:
             raise ValueError(
                 f"`fsdp` = {self.fsdp} shards a model over several processes, and this is one: start the job "

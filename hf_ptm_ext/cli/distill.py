@@ -84,7 +84,7 @@ class Distill(TaskJob):
         *earlier, (name, options) = self.stages.items()
         made, history = 0, list[Any]()
         for name_of, its in earlier:
-            made, history = self._stage(name_of, its, args, student, made, history)
+            student, made, history = self._stage(name_of, its, args, student, made, history)
         set_seed(args.seed)
         stage_args = stage_arguments(args, options, args.output_dir, last=True)
         headline("stage %s", name)
@@ -98,10 +98,10 @@ class Distill(TaskJob):
 
     def _stage(
         self, name: str, options: dict[str, Any], args: Any, student: Any, made: int, history: list[Any]
-    ) -> tuple[int, list[Any]]:
-        """Run a stage that is not the last, or read what a finished one made; the student is changed in place.
+    ) -> tuple[Any, int, list[Any]]:
+        """Run a stage that is not the last, or read what a finished one made.
 
-        Gives the updates and the losses so far, with those `made` before.
+        Gives the student, and the updates and the losses so far, with those `made` before.
         """
         from safetensors.torch import load_model
 
@@ -111,7 +111,7 @@ class Distill(TaskJob):
             found = read_json(finished)
             if weights.is_file() and found.get("weights") == digest_of_files([weights]):
                 load_model(student, str(weights))
-                return made + int(found.get("updates", 0)), found.get("history", history)
+                return student, made + int(found.get("updates", 0)), found.get("history", history)
             logger.warning("%s is not what stage %s wrote: the stage is run again.", weights, name)
         set_seed(args.seed)
         headline("stage %s", name)
@@ -130,8 +130,10 @@ class Distill(TaskJob):
         trainer.accelerator.wait_for_everyone()
         trainer.wrapper.close()
         trainer.accelerator.free_memory()
-        student.to("cpu")
-        return made + updates, history
+        if trainer.is_fsdp_enabled:  # this one stays sharded
+            student = self.pair.student(args.seed)
+            load_model(student, str(weights))
+        return student.to("cpu"), made + updates, history
 
     @property
     def measured(self) -> str:
@@ -145,7 +147,11 @@ class Distill(TaskJob):
             return scores
         if isinstance(trainer, DistillationTrainer):
             trainer.wrapper.close()  # with hooks on it a model is slower than the one that is saved
-        return {**scores, **self._costs(trainer.saved_model)}
+        # What is sharded is slower than what is saved.
+        model = trainer.saved_model
+        if trainer.is_fsdp_enabled:
+            model = self.pair.student(trainer.args.seed).to(trainer.args.device)
+        return {**scores, **self._costs(model)}
 
     def _costs(self, model: Any) -> dict[str, float]:
         with phase("measuring the speed"):

@@ -128,6 +128,7 @@ class CompleteCheckpoints(TypedTrainer):
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         args, run = self.args, Path(self._get_output_dir(trial=trial))
         folder = run / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        folder.mkdir(parents=True, exist_ok=True)  # upstream notes no best model in one that is not there yet
         if args.should_save:
             (folder / MANIFEST).unlink(missing_ok=True)
         kept = args.push_to_hub, args.save_total_limit
