@@ -3,10 +3,15 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import FullyShardedDataParallelPlugin
+from accelerate.utils import OPTIMIZER_NAME, broadcast_object_list
 from torch import nn
+from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
 
 from .manifest import TypedTrainer
@@ -51,25 +56,36 @@ class ShardedModels(TypedTrainer):
 
     def create_accelerator_and_postprocess(self) -> None:
         """As upstream; what cannot be sharded is refused."""
-        super().create_accelerator_and_postprocess()
         self._scalars: list[str] = []
+        if self.args.fsdp or os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true":
+            self._refuse(FullyShardedDataParallelPlugin(**(self.args.fsdp_plugin_args or {})))
+        super().create_accelerator_and_postprocess()
         if self.args.fsdp and not self.is_fsdp_enabled:
             raise ValueError(
-                f"`fsdp` = {self.args.fsdp} shards models on several GPUs, and this run has the device "
-                f"{self.args.device}: leave it out."
+                f"`fsdp` = {self.args.fsdp} shards models over GPUs, and this run has the device {self.args.device}: "
+                "leave it out."
             )
-        plugin = self._plugin
-        if plugin is None:
-            return
+        if self.is_fsdp_enabled and self._plugin.mixed_precision_policy is not None:
+            # Losses and sums of gradients in full precision, as without shards.
+            precise = replace(self._plugin.mixed_precision_policy, output_dtype=None, reduce_dtype=torch.float32)
+            self._plugin.mixed_precision_policy = precise
+
+    @staticmethod
+    def _refuse(plugin: Any) -> None:
         if plugin.fsdp_version != 2:
             raise ValueError(
-                f"`fsdp_config` must have version 2, got {plugin.fsdp_version}: FSDP1 is deprecated and cannot shard "
-                'weights that several parts of a model share. Take {"version": 2}, or fsdp_version: 2 for accelerate.'
+                f"`fsdp_config` must have version 2, got {plugin.fsdp_version}: FSDP1 is deprecated, and does not "
+                'evaluate what it shards. Take {"version": 2}, or fsdp_version: 2 in accelerate\'s file.'
             )
         if plugin.cpu_ram_efficient_loading:
             raise ValueError(
-                "`cpu_ram_efficient_loading` of FSDP must be false, got true: the weights are read in every process, "
-                "which evaluates the whole model before training."
+                "`cpu_ram_efficient_loading` of FSDP must be false, got true: every process reads the weights, since "
+                "it evaluates the whole model before training."
+            )
+        if plugin.activation_checkpointing:
+            raise ValueError(
+                "`activation_checkpointing` of FSDP must be false, got true: it computes layers again with other "
+                "dropout than they had. Take `gradient_checkpointing`, which keeps it."
             )
 
     @property
@@ -111,6 +127,29 @@ class ShardedModels(TypedTrainer):
     def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)
         return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        """As upstream; what had no gradient yet, and so has no state in the checkpoint, gets none."""
+        without = []
+        if self.is_fsdp_enabled and checkpoint is not None:
+            known = self._names_with_state(Path(checkpoint))
+            trained = [(name, value) for name, value in self.model.named_parameters() if value.requires_grad]
+            without = [value for name, value in trained if name.replace("_orig_mod.", "") not in known]
+        for parameter in without:
+            parameter.requires_grad_(False)  # torch would expect its state
+        super()._load_optimizer_and_scheduler(checkpoint)
+        for parameter in without:
+            parameter.requires_grad_(True)
+
+    def _names_with_state(self, checkpoint: Path) -> set[str]:
+        """Parameters of whose optimizer state a checkpoint has something."""
+        if (checkpoint / f"{OPTIMIZER_NAME}_0").is_dir():
+            found = FileSystemReader(checkpoint / f"{OPTIMIZER_NAME}_0").read_metadata().state_dict_metadata
+            return {name.removeprefix("optimizer.state.").rpartition(".")[0] for name in found}
+        names: list[Any] = [None]
+        if self.is_world_process_zero():
+            names = [set(torch.load(checkpoint / f"{OPTIMIZER_NAME}.bin", weights_only=True, mmap=True)["state"])]
+        return broadcast_object_list(names)[0]
 
     # ---- whole again ----
 
@@ -167,7 +206,7 @@ class ShardedModels(TypedTrainer):
         state = self.accelerator.get_state_dict(self.model)
         first: dict[int, str] = {}
         for name, parameter in self.model.named_parameters(remove_duplicate=False):
-            name = name.replace("_orig_mod.", "").replace("_checkpoint_wrapped_module.", "")
+            name = name.replace("_orig_mod.", "")
             if name in state:  # weights that are tied are one again
                 state[name] = state[first.setdefault(id(parameter), name)]
         return {name: value.reshape(()) if name in self._scalars else value for name, value in state.items()}

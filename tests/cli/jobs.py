@@ -68,7 +68,7 @@ def read_metrics(folder):
 def recipes_of(job):
     """Recipes that come with the package for a job -> the flags of the command in their head, which says the job."""
     found = {}
-    for path in sorted(resource_folder("configs").iterdir()):
+    for path in sorted(resource_folder("configs").glob("*.yaml")):
         text = re.sub(r"\\\n#\s*", "", path.read_text(encoding="utf-8"))  # one line of a command that goes on
         command = re.search(rf"hf-ptm-ext (\S+) {re.escape(path.name)}(.*)", text)
         if (command[1] if command else "pretrain") == job:
