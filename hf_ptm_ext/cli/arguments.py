@@ -79,7 +79,7 @@ class JobArguments(TrainingArguments):
                 f"`tf32` = {self.tf32} needs an NVIDIA GPU of Ampere or later, and none is found: leave it out."
             )
         if isinstance(self.fsdp, str) and self.fsdp.lower() in ("true", "false"):
-            self.fsdp = self.fsdp.lower() == "true"  # upstream takes the word for a way to shard
+            self.fsdp = "full_shard" if self.fsdp.lower() == "true" else None  # the word is no way to shard
         if self.fsdp and int(os.environ.get("WORLD_SIZE", 1)) < 2:
             raise ValueError(
                 f"`fsdp` = {self.fsdp} shards a model over several processes, and this is one: start the job "

@@ -28,7 +28,6 @@ TWO = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_p
 SHARDS = ["--fsdp", "full_shard", "--fsdp_config", '{"version": 2, "state_dict_type": "SHARDED_STATE_DICT"}']
 MODES = {"ddp": ["hf_ptm_ext"], "fsdp": ["tests.trainers.sharded_on_cpu"]}
 BARE = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-NO_DROPOUT = "hidden_dropout_prob=0.0,attention_probs_dropout_prob=0.0"
 
 
 def in_two(mode, *words):
@@ -138,10 +137,12 @@ def test_pretrain_is_the_same_sharded_and_whole(tmp_path):
 def classifier(data, tmp_path_factory):  # noqa: F811
     """A classifier without dropout, fine-tuned in one process, with the command and what it printed."""
     folder = tmp_path_factory.mktemp("classifier")
-    base = save_bert(folder / "base", (data / "texts.tsv").read_text(encoding="utf-8").splitlines(), **BARE)
-    options = {**RUN, "seeds": 0, "num_train_epochs": 1, "logging_steps": 1, "eval_strategy": "epoch"}
-    options |= {name: data / "texts.tsv" for name in ("train_file", "validation_file", "test_file")}
+    base = save_bert(folder / "base", (data / "texts.tsv").read_text(encoding="utf-8").splitlines())
+    BertConfig.from_pretrained(base, **BARE).save_pretrained(base)
+    options = {**RUN, "seeds": 0, "logging_steps": 1, "eval_strategy": "epoch"}
+    options |= dict.fromkeys(("train_file", "validation_file", "test_file"), data / "texts.tsv")
     options |= {"task": "classification", "pair_column": "mention", "load_best_model_at_end": True}
+    options |= {"train_sampling_strategy": "sequential", "learning_rate": 1e-3, "num_train_epochs": 3}
     words = words_of(model_name_or_path=base, **options)
     printed = StringIO()
     with redirect_stdout(printed):
@@ -200,8 +201,10 @@ def test_distill_is_that_of_one_process(mode, classifier, tmp_path, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_finetune_seq2seq_is_that_of_one_process(mode, tmp_path, capsys):
-    options = {"config_overrides": f"{seq2seq.TINY},{NO_DROPOUT}", "max_eval_rows": 5, "max_new_tokens": 8}
+    shape = f"{seq2seq.TINY_BART},dropout=0.0,attention_dropout=0.0"
+    options = {"family": "mass", "config_overrides": shape, "max_eval_rows": 5, "max_new_tokens": 8}
     words = ["finetune-seq2seq", *seq2seq.flags(**options, eval_strategy="steps", eval_steps=2, num_beams=2)]
+    words += ["--train_sampling_strategy", "sequential"]
     assert main([*words, "--output_dir", str(tmp_path / "one"), "--per_device_train_batch_size", "8"]) == 0
     printed = in_two(mode, *words, "--output_dir", tmp_path / "two", "--per_device_train_batch_size", 4)
     one, two = read_metrics(tmp_path / "one"), read_metrics(tmp_path / "two")
