@@ -16,6 +16,13 @@ from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
 
 from .manifest import TypedTrainer
 
+# Options of FSDP that would train another model, and why.
+REFUSED = {
+    "cpu_ram_efficient_loading": "every process reads the weights, to evaluate the whole model before training.",
+    "activation_checkpointing": "it computes layers again with other dropout than they had. Take "
+    "`gradient_checkpointing`, which keeps it.",
+}
+
 
 def layers_to_shard(model: nn.Module) -> list[str]:
     """Classes whose modules are sharded one by one: those that are not split, and share no weight with the rest."""
@@ -77,16 +84,9 @@ class ShardedModels(TypedTrainer):
                 f"`fsdp_config` must have version 2, got {plugin.fsdp_version}: FSDP1 is deprecated, and does not "
                 'evaluate what it shards. Take {"version": 2}, or fsdp_version: 2 in accelerate\'s file.'
             )
-        if plugin.cpu_ram_efficient_loading:
-            raise ValueError(
-                "`cpu_ram_efficient_loading` of FSDP must be false, got true: every process reads the weights, since "
-                "it evaluates the whole model before training."
-            )
-        if plugin.activation_checkpointing:
-            raise ValueError(
-                "`activation_checkpointing` of FSDP must be false, got true: it computes layers again with other "
-                "dropout than they had. Take `gradient_checkpointing`, which keeps it."
-            )
+        for name, reason in REFUSED.items():
+            if value := getattr(plugin, name):
+                raise ValueError(f"`{name}` of FSDP must be false, got {value}: {reason}")
 
     @property
     def _plugin(self) -> Any:
