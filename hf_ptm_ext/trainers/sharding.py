@@ -15,6 +15,7 @@ from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
 
 from .manifest import TypedTrainer
+from .master_weights import FP32
 
 # Options of FSDP that would train another model, and why.
 REFUSED = {
@@ -65,6 +66,8 @@ class ShardedModels(TypedTrainer):
         """As upstream; what cannot be sharded is refused."""
         self._scalars: list[str] = []
         if self.args.fsdp or os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true":
+            if (weights := getattr(self.args, "weights", FP32)) != FP32:
+                raise ValueError(f"`weights` = {weights} does not go with FSDP: leave one out, or take --bf16 true.")
             self._refuse(FullyShardedDataParallelPlugin(**(self.args.fsdp_plugin_args or {})))
         super().create_accelerator_and_postprocess()
         if self.args.fsdp and not self.is_fsdp_enabled:
