@@ -16,7 +16,7 @@ import gc
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -254,26 +254,21 @@ def timed(
     return {"ms": 1e3 * seconds, "tokens": tokens / seconds, "GiB": memory, "compile s": compiled}
 
 
-def families(options: Any) -> list[tuple[str, dict[str, float] | str]]:
+def families(options: Any) -> Iterator[tuple[str, dict[str, float] | str]]:
     """The step of each family, upstream's before and after."""
     rows = Rows(options.rows, options.length, options.vocab_size)
     sizes = {"vocab_size": options.vocab_size, **SIZES[options.size]}
-    found: list[tuple[str, dict[str, float] | str]] = []
     names = [name for name in FAMILIES if options.families is None or name in options.families]
     for name in [*names, *names[:1]]:
         case = FAMILIES[name]
         options.compiled = case.compiles and not options.eager
-        found.append(
-            (name, attempt(lambda case=case: timed(lambda: case.build(sizes), case.batch(rows), case.names, options)))
-        )
-    return found
+        yield name, attempt(lambda case=case: timed(lambda: case.build(sizes), case.batch(rows), case.names, options))
 
 
-def attention(options: Any) -> list[tuple[str, dict[str, float] | str]]:
+def attention(options: Any) -> Iterator[tuple[str, dict[str, float] | str]]:
     """SpanBERT's step by length of packed rows, as many tokens in each, and by attention path."""
     sizes = {"vocab_size": options.vocab_size, "max_position_embeddings": LONGEST_TEXT, **SIZES[options.size]}
     options.compiled = not options.eager
-    found: list[tuple[str, dict[str, float] | str]] = []
     for length in options.lengths:
         batch = Rows(max(options.rows * options.length // length, 1), length, options.vocab_size).packed()
         for path in options.paths:
@@ -283,8 +278,7 @@ def attention(options: Any) -> list[tuple[str, dict[str, float] | str]]:
                 fields = {"attn_implementation": path, "attention_probs_dropout_prob": dropout}
                 build = lambda fields=fields: ours("SpanBertForMaskedLM")(sizes, **fields)  # noqa: E731
                 name = f"{length} {path}, attention dropout {dropout:g}"
-                found.append((name, attempt(lambda build=build, batch=batch: timed(build, batch, OURS, options))))
-    return found
+                yield name, attempt(lambda build=build, batch=batch: timed(build, batch, OURS, options))
 
 
 def attempt(step: Callable[[], dict[str, float]]) -> dict[str, float] | str:
@@ -314,18 +308,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", help="where the figures go, as JSON")
     options = parser.parse_args(arguments)
     torch.backends.cuda.matmul.allow_tf32 = True
-    found = (attention if options.attention else families)(options)
     place = torch.cuda.get_device_name() if options.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     print(f"{place}; torch {torch.__version__}; {options.size}, {options.rows} rows of {options.length}\n")
     print(f"| training step | {' | '.join(COLUMNS)} |")
     print(f"| --- |{' ---: |' * len(COLUMNS)}")
-    first = next((one["tokens"] for _, one in found if isinstance(one, dict)), 1.0)
-    for name, one in found:
+    found: list[tuple[str, dict[str, float] | str]] = []
+    first: float | None = None
+    for name, one in (attention if options.attention else families)(options):
+        found.append((name, one))
         if isinstance(one, str):
-            print(f"| {name} | {one} |")
+            print(f"| {name} | {one} |", flush=True)
             continue
+        first = first or one["tokens"]
         cells = (one["ms"], one["tokens"] / 1e3, first / one["tokens"], one["GiB"], one["compile s"])
-        print(f"| {name} | {' | '.join(f'{cell:.2f}' for cell in cells)} |")
+        print(f"| {name} | {' | '.join(f'{cell:.2f}' for cell in cells)} |", flush=True)
     if options.output:
         Path(options.output).write_text(json.dumps(found, indent=1), encoding="utf-8")
     return 0

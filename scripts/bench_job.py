@@ -389,7 +389,8 @@ def main() -> None:
     if options.child:
         child(options)
         return
-    table = {}
+    first_process = int(os.environ.get("RANK", "0")) == 0
+    table: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = tokenizer_of(options, str(Path(folder) / "tokenizer"))
         for name in options.jobs:
@@ -400,38 +401,25 @@ def main() -> None:
                 words = [*sys.argv[1:split], *words[len(sys.argv) - 1 :], *sys.argv[split:]]
             if subprocess.run([sys.executable, __file__, *words], check=False).returncode:
                 print(f"{name} failed")
-                continue
-            table[name] = json.loads(result.read_text(encoding="utf-8"))
+            elif first_process:
+                table[name] = json.loads(result.read_text(encoding="utf-8"))
+                tell(options, table, name)
+
+
+def tell(options: argparse.Namespace, table: dict[str, dict[str, float]], name: str) -> None:
+    """Print a job's row, the head of the table before the first, and write what is known so far."""
     if options.output:
         Path(options.output).write_text(json.dumps(table, indent=1), encoding="utf-8")
-    first = next(iter(table.values()))["tokens"] if table else 1.0
-    card = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
-    print(f"{card}, {options.size}, {options.rows} rows of {options.length}")
-    columns = (
-        "k tok/s",
-        "/ first",
-        "slowest",
-        "ms",
-        "wait ms",
-        "of step",
-        "GiB",
-        "recompiled",
-        "waits",
-        "MFU",
-        "loss",
-    )
-    print(f"{'':<28}" + "".join(f"{name:>11}" for name in columns))
-    for name, found in table.items():
-        cells = (found["tokens"] / 1e3, found["tokens"] / first, found["slowest"] / 1e3, found["ms"], found["wait_ms"])
-        cells += (
-            found["of_step"],
-            found["memory"],
-            found["recompiled"],
-            found["waits"],
-            found["mfu"],
-            found["loss"] or 0.0,
-        )
-        print(f"{name:<28}" + "".join(f"{cell:>11.2f}" for cell in cells))
+    first, found = next(iter(table.values())), table[name]
+    found["/ first"] = found["tokens"] / first["tokens"]
+    columns = {"k tok/s": "tokens", "slowest": "slowest", "/ first": "/ first", "ms": "ms", "wait ms": "wait_ms"}
+    columns |= {"of step": "of_step", "GiB": "memory", "recompiled": "recompiled", "waits": "waits", "MFU": "mfu"}
+    if len(table) == 1:
+        card = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+        print(f"{card}, {options.size}, {options.rows} rows of {options.length}")
+        print(f"{'':<28}" + "".join(f"{title:>11}" for title in (*columns, "loss")))
+    cells = [found[key] / (1e3 if title in ("k tok/s", "slowest") else 1) for title, key in columns.items()]
+    print(f"{name:<28}" + "".join(f"{cell:>11.2f}" for cell in (*cells, found["loss"] or 0.0)), flush=True)
 
 
 if __name__ == "__main__":
