@@ -26,6 +26,7 @@ _PUBLIC = {
         "DataCollatorForMassPreTraining",
         "DataCollatorForMixedVocabulary",
         "DataCollatorForNgramMasking",
+        "DataCollatorForPermutationLanguageModeling",
         "DataCollatorForQuestionAnswering",
         "DataCollatorForSpanCorruption",
         "DataCollatorForSpanMasking",

@@ -85,6 +85,9 @@ ALBERT n-grams | (any encoder) | - | DataCollatorForNgramMasking | mlm | trainer
 MacBERT | (any encoder) | - | DataCollatorForMacBertMasking | mlm | trainers.PreTrainingTrainer
     | 2004.13922 | Revisiting Pre-Trained Models for Chinese Natural Language Processing
     | how-to/pretrain | pretrain macbert.yaml --similar_words vectors.txt
+XLNet | (XLNet) | - | DataCollatorForPermutationLanguageModeling | - | -
+    | 1906.08237 | XLNet: Generalized Autoregressive Pretraining for Language Understanding
+    | how-to/own_trainer | -
 KEPLER | (any encoder) | - | DataCollatorForKnowledgeEmbedding | mlm ke | trainers.KnowledgeEmbeddingTrainer
     | 1911.06136 | KEPLER: A Unified Model for Knowledge Embedding and Pre-trained Language Representation
     | families/kepler_and_wklm | -

@@ -10,6 +10,7 @@ from .masked_lm import DataCollatorForMaskedLanguageModeling
 from .mass import MASS_VARIANTS, DataCollatorForMassPreTraining
 from .mixed_vocabulary import DataCollatorForMixedVocabulary
 from .ngrams import DataCollatorWithNgrams
+from .permutation_lm import DataCollatorForPermutationLanguageModeling
 from .question_answering import DataCollatorForQuestionAnswering, SquadFeatures
 from .span import DataCollatorForSpanMasking
 from .span_corruption import DataCollatorForSpanCorruption
@@ -32,6 +33,7 @@ __all__ = [
     "DataCollatorForMassPreTraining",
     "DataCollatorForMixedVocabulary",
     "DataCollatorForNgramMasking",
+    "DataCollatorForPermutationLanguageModeling",
     "DataCollatorForQuestionAnswering",
     "DataCollatorForSpanCorruption",
     "DataCollatorForSpanMasking",

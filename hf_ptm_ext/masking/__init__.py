@@ -30,6 +30,7 @@ from .infilling import (
 )
 from .ngrams import inverse_size_probabilities, ngram_size_probabilities, sample_ngrams, sample_word_ngrams
 from .pairs import boundary_pairs, fixed_label_positions, pack_pairs
+from .permutation import permutation_mask, sample_context_ngrams
 from .ragged import (
     append_to_rows,
     index_ranges,
@@ -117,6 +118,7 @@ __all__ = [
     "noise_tokens_and_spans",
     "pack_pairs",
     "pad_ragged",
+    "permutation_mask",
     "permuted_sentences",
     "poisson_length_probabilities",
     "previous",
@@ -128,6 +130,7 @@ __all__ = [
     "row_index",
     "row_offsets",
     "row_positions",
+    "sample_context_ngrams",
     "sample_fragments",
     "sample_infilling_spans",
     "sample_ngrams",
