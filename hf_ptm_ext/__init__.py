@@ -58,6 +58,7 @@ _PUBLIC = {
     "models.visibility_kbert": ("kbert_visible_matrix",),
     "pipelines": ("ExtractiveQuestionAnsweringPipeline", "postprocess_qa_predictions"),
     "trainers": (
+        "ElectraForReplacedTokenDetection",
         "EntityReplacementTrainer",
         "GradualUnfreezingCallback",
         "KnowledgeEmbeddingTrainer",
@@ -65,6 +66,7 @@ _PUBLIC = {
         "PreTrainingTrainer",
         "PtmSeq2SeqTrainer",
         "PtmTrainer",
+        "ReplacedTokenDetectionTrainer",
     ),
 }
 # public name -> module that defines it

@@ -85,6 +85,10 @@ ALBERT n-grams | (any encoder) | - | DataCollatorForNgramMasking | mlm | trainer
 MacBERT | (any encoder) | - | DataCollatorForMacBertMasking | mlm | trainers.PreTrainingTrainer
     | 2004.13922 | Revisiting Pre-Trained Models for Chinese Natural Language Processing
     | how-to/pretrain | pretrain macbert.yaml --similar_words vectors.txt
+ELECTRA | (ELECTRA) | - | DataCollatorForMaskedLanguageModeling | mlm rtd
+    | trainers.ReplacedTokenDetectionTrainer
+    | 2003.10555 | ELECTRA: Pre-training Text Encoders as Discriminators Rather Than Generators
+    | how-to/own_trainer | -
 XLNet | (XLNet) | - | DataCollatorForPermutationLanguageModeling | - | -
     | 1906.08237 | XLNet: Generalized Autoregressive Pretraining for Language Understanding
     | how-to/own_trainer | -

@@ -18,6 +18,7 @@ from .hidden_states import (
 )
 from .knowledge_embedding import knowledge_embedding_loss, knowledge_embedding_scores, transe_score
 from .relations import minilm_loss, minilm_v2_loss, relation_loss
+from .replaced_tokens import replaced_token_loss, sample_tokens
 from .score_chunks import split_heads
 from .shared_projection import shared_projection_loss
 from .smart import mean_squares, smoothness_loss, stable_kl, symmetric_kl
@@ -47,6 +48,8 @@ __all__ = [
     "next_token_loss",
     "patience_loss",
     "relation_loss",
+    "replaced_token_loss",
+    "sample_tokens",
     "shared_projection_loss",
     "smoothness_loss",
     "soft_label_loss",

@@ -17,6 +17,11 @@ from .parameter_groups import (
 )
 from .pretraining import PreTrainingTrainer
 from .pushes import PushFailed, check_hub, push_folder
+from .replaced_token_detection import (
+    ElectraForReplacedTokenDetection,
+    ReplacedTokenDetectionTrainer,
+    make_electra_generator,
+)
 from .schedules import get_slanted_triangular_schedule, number_of_updates, slanted_triangular_factor
 from .seq2seq import PtmSeq2SeqTrainer
 from .stopping import NotFinite, TrainingStopped
@@ -31,6 +36,7 @@ from .unfreezing import (
 
 __all__ = [
     "AuxiliaryLanguageModelCallback",
+    "ElectraForReplacedTokenDetection",
     "EntityReplacementModel",
     "EntityReplacementTrainer",
     "GradualUnfreezingCallback",
@@ -46,6 +52,7 @@ __all__ = [
     "PtmSeq2SeqTrainer",
     "PtmTrainer",
     "PushFailed",
+    "ReplacedTokenDetectionTrainer",
     "ResumableTrainer",
     "SequentialUnfreezingCallback",
     "Smart",
@@ -64,6 +71,7 @@ __all__ = [
     "gradual_start_epochs",
     "last_complete_checkpoint",
     "layerwise_parameter_groups",
+    "make_electra_generator",
     "number_of_updates",
     "parameter_depths",
     "push_folder",
