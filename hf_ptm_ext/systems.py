@@ -85,6 +85,9 @@ ALBERT n-grams | (any encoder) | - | DataCollatorForNgramMasking | mlm | trainer
 MacBERT | (any encoder) | - | DataCollatorForMacBertMasking | mlm | trainers.PreTrainingTrainer
     | 2004.13922 | Revisiting Pre-Trained Models for Chinese Natural Language Processing
     | how-to/pretrain | pretrain macbert.yaml --similar_words vectors.txt
+ALBERT sentence order | (ALBERT) | - | DataCollatorForNgramMasking | - | -
+    | 1909.11942 | ALBERT: A Lite BERT for Self-supervised Learning of Language Representations
+    | how-to/own_trainer | -
 ELECTRA | (ELECTRA) | - | DataCollatorForMaskedLanguageModeling | mlm rtd
     | trainers.ReplacedTokenDetectionTrainer
     | 2003.10555 | ELECTRA: Pre-training Text Encoders as Discriminators Rather Than Generators

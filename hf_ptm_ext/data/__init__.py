@@ -34,7 +34,7 @@ from .question_answering import (
 from .readers import Document, FileDocuments, embedded_corpus, embedded_corpus_path, read_documents
 from .rows import expand_files
 from .segmentation import PieceWordIds, WordIds, jieba_segmenter
-from .sentence_pairs import SentencePair, next_sentence_pairs, truncate_pair
+from .sentence_pairs import SentencePair, next_sentence_pairs, sentence_order_pairs, structural_pairs, truncate_pair
 from .source_target import SourceTarget, dataset_source_target, read_parallel, read_source_target
 from .sources import (
     DatasetDocuments,
@@ -122,8 +122,10 @@ __all__ = [
     "read_triples",
     "read_typing_examples",
     "relation_tagging_rows",
+    "sentence_order_pairs",
     "spans_of",
     "special_tokens_of",
+    "structural_pairs",
     "tags_of",
     "to_iob2",
     "train_wordpiece",

@@ -1,4 +1,4 @@
-"""Sentence pairs for next sentence prediction, from documents of token ids.
+"""Sentence pairs for next sentence, sentence order and three-way prediction, from documents of token ids.
 
 BERT (section 3.1; `create_instances_from_document` of google-research/bert): sentences of a document gather until a
 target length is reached. The chunk is cut behind a random sentence; what stands before is A. With probability 1/2, and
@@ -9,23 +9,34 @@ the reference.
 
 SpanBERT's two-segment baseline (`BlockPairDataset`) cuts behind sentence 1 to n - 2 of n > 2, so that B has at least
 two of them, where BERT takes 1 to n - 1.
+
+ALBERT's sentence order (google-research/albert, the same file): the coin exchanges A and B (label 1) in the place of
+drawing B elsewhere. In the released code a chunk of one sentence still has a B from another document, with label 1: a
+tenth of all pairs is told by its topic. Here such a sentence is cut in two; `single_sentences="elsewhere"` is the
+released rule. StructBERT's three classes (Wang et al. 2020, https://arxiv.org/abs/1908.04577): B follows A, B precedes
+A, B is from another document, a third each.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..masking.checks import check_choice
 from .tokenization import SpecialTokens
 
 TokenDocument = Sequence[Sequence[int]]
 """The token ids of a document's sentences, without special tokens."""
 
 VARIANTS = ("bert", "spanbert")
+NEXT, SWAPPED, ELSEWHERE = range(3)
+SPLIT, OTHER_DOCUMENT = "split", "elsewhere"
 
 
 class SentencePair(NamedTuple):
-    """Token ids of two segments without special tokens, and 0 if B follows A, 1 if it is from elsewhere.
+    """Token ids of two segments without special tokens, and a label: 0 if B follows A, 1 if it is from elsewhere.
+
+    Of `sentence_order_pairs` 1 if A and B were exchanged, of `structural_pairs` 1 likewise and 2 from elsewhere.
 
     Examples:
         >>> pair = SentencePair([7], [8, 9], next_sentence_label=0)
@@ -37,9 +48,14 @@ class SentencePair(NamedTuple):
     second: list[int]
     next_sentence_label: int
 
-    def features(self, special_tokens: SpecialTokens) -> dict[str, Any]:
-        """Return `input_ids`, `token_type_ids` and `next_sentence_label`, ready for a collator or a `RowPacker`."""
-        return {**special_tokens.pair(self.first, self.second), "next_sentence_label": self.next_sentence_label}
+    def features(self, special_tokens: SpecialTokens, label: str = "next_sentence_label") -> dict[str, Any]:
+        """Return `input_ids`, `token_type_ids` and the label, ready for a collator or a `RowPacker`.
+
+        Args:
+            special_tokens: those of the tokenizer (`special_tokens_of`).
+            label: its column, of ALBERT's order "sentence_order_label".
+        """
+        return {**special_tokens.pair(self.first, self.second), label: self.next_sentence_label}
 
 
 def next_sentence_pairs(
@@ -70,17 +86,90 @@ def next_sentence_pairs(
         >>> pairs[0]
         SentencePair(first=[1, 1], second=[2, 2, 3], next_sentence_label=0)
     """
+    if variant not in VARIANTS:
+        raise ValueError(f"`variant` must be one of {VARIANTS}, got {variant!r}.")
+
+    def kind(single: bool) -> int:
+        return ELSEWHERE if single or bool(generator.random() < 0.5) else NEXT
+
+    spared = 2 if variant == "spanbert" else 1
+    for first, second, found in _pairs(documents, max_tokens, generator, short_seq_prob, kind, spared):
+        yield SentencePair(first, second, int(found == ELSEWHERE))
+
+
+def sentence_order_pairs(
+    documents: Sequence[TokenDocument],
+    max_tokens: int,
+    generator: np.random.Generator,
+    *,
+    short_seq_prob: float = 0.1,
+    single_sentences: str = SPLIT,
+) -> Iterator[SentencePair]:
+    """Yield pairs in their order (label 0) and exchanged (label 1), as ALBERT's sentence order prediction asks for.
+
+    Args:
+        documents: As of `next_sentence_pairs`.
+        max_tokens: Likewise.
+        generator: Likewise.
+        short_seq_prob: Likewise.
+        single_sentences: What becomes of a chunk of one sentence: "split" cuts it in two (a sentence of one token is
+            left out), "elsewhere" pairs it with another document under label 1, as the released code does.
+
+    Examples:
+        >>> documents = [[[1, 1], [2, 2], [3]], [[7], [8, 8]]]
+        >>> pairs = list(sentence_order_pairs(documents, 6, np.random.default_rng(0), short_seq_prob=0))
+        >>> pairs[0].features(SpecialTokens([0], [9], [0], [9], [9]), "sentence_order_label")["sentence_order_label"]
+        1
+    """
+    check_choice("single_sentences", single_sentences, (SPLIT, OTHER_DOCUMENT))
+
+    def kind(single: bool) -> int:
+        if single and single_sentences == OTHER_DOCUMENT:
+            return ELSEWHERE
+        return SWAPPED if generator.random() < 0.5 else NEXT
+
+    for first, second, found in _pairs(documents, max_tokens, generator, short_seq_prob, kind):
+        yield SentencePair(first, second, int(found != NEXT))
+
+
+def structural_pairs(
+    documents: Sequence[TokenDocument],
+    max_tokens: int,
+    generator: np.random.Generator,
+    *,
+    short_seq_prob: float = 0.1,
+) -> Iterator[SentencePair]:
+    """Yield StructBERT's pairs: B follows A (0), precedes it (1), is from another document (2), a third each.
+
+    Arguments as of `next_sentence_pairs`; a chunk of one sentence is cut in two where B is of the same document.
+
+    Examples:
+        >>> documents = [[[1, 1], [2, 2], [3]], [[7], [8, 8]]] * 20
+        >>> labels = [pair.next_sentence_label for pair in structural_pairs(documents, 6, np.random.default_rng(0))]
+        >>> sorted(set(labels))
+        [0, 1, 2]
+    """
+    for pair in _pairs(documents, max_tokens, generator, short_seq_prob, lambda single: int(generator.integers(3))):
+        yield SentencePair(*pair)
+
+
+def _pairs(
+    documents: Sequence[TokenDocument],
+    max_tokens: int,
+    generator: np.random.Generator,
+    short_seq_prob: float,
+    kind_of: Callable[[bool], int],
+    spared: int = 1,
+) -> Iterator[tuple[list[int], list[int], int]]:
+    """Cut pairs out of documents; `kind_of` draws what a chunk becomes, told whether it is one sentence."""
     if max_tokens < 2:
         raise ValueError(f"`max_tokens` must be at least 2, one for each segment, got {max_tokens}.")
     if not 0 <= short_seq_prob <= 1:
         raise ValueError(f"`short_seq_prob` must be in [0, 1], got {short_seq_prob}.")
-    if variant not in VARIANTS:
-        raise ValueError(f"`variant` must be one of {VARIANTS}, got {variant!r}.")
     kept = [[sentence for sentence in document if len(sentence)] for document in documents]
     kept = [document for document in kept if document]
     if len(kept) < 2:
         raise ValueError(f"`documents` must hold at least 2 documents with tokens, got {len(kept)}.")
-    spared = 2 if variant == "spanbert" else 1
     for index, document in enumerate(kept):
         target = max_tokens
         if generator.random() < short_seq_prob:
@@ -90,16 +179,22 @@ def next_sentence_pairs(
             chunk = _gather(document, at, target)
             cut = int(generator.integers(1, max(len(chunk) - spared, 1), endpoint=True))
             first = _joined(chunk[:cut])
-            elsewhere = len(chunk) == 1 or bool(generator.random() < 0.5)
-            if elsewhere:
+            kind = kind_of(len(chunk) == 1)
+            if kind == ELSEWHERE:
                 # The references try ten times to hit another document; here it is one of the others at once.
                 other = kept[(index + int(generator.integers(1, len(kept)))) % len(kept)]
                 start = int(generator.integers(len(other)))
                 second = _joined(_gather(other, start, target - len(first)))
+            elif len(chunk) == 1:
+                middle = len(first) // 2
+                first, second = first[:middle], first[middle:]
             else:
                 second = _joined(chunk[cut:])
-            at += cut if elsewhere else len(chunk)
-            yield SentencePair(*truncate_pair(first, second, max_tokens, generator), int(elsewhere))
+            at += cut if kind == ELSEWHERE else len(chunk)
+            if kind == SWAPPED:
+                first, second = second, first
+            if first and second:
+                yield *truncate_pair(first, second, max_tokens, generator), kind
 
 
 def truncate_pair(

@@ -13,7 +13,9 @@ from hf_ptm_ext.data import (
     RowPacker,
     encode_documents,
     next_sentence_pairs,
+    sentence_order_pairs,
     special_tokens_of,
+    structural_pairs,
     truncate_pair,
 )
 
@@ -29,9 +31,9 @@ def random_documents(seed, count=200):
     ]
 
 
-def statistics_of(documents, max_seq_length, seed):
+def statistics_of(documents, max_seq_length, seed, make=next_sentence_pairs):
     generator = np.random.default_rng(seed)
-    pairs = [pair for _ in range(6) for pair in next_sentence_pairs(documents, max_seq_length - 3, generator)]
+    pairs = [pair for _ in range(6) for pair in make(documents, max_seq_length - 3, generator)]
     lengths = np.array([(len(pair.first), len(pair.second)) for pair in pairs])
     total = lengths.sum(1) + 3
     return {
@@ -44,10 +46,22 @@ def statistics_of(documents, max_seq_length, seed):
     }
 
 
-@pytest.mark.parametrize(("key", "length"), [("nsp(google bert)", 128), ("nsp(google bert, len 512)", 512)])
-def test_the_statistics_are_those_of_the_reference(key, length):
+def released_order(*given):
+    return sentence_order_pairs(*given, single_sentences="elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("key", "length", "make"),
+    [
+        ("nsp(google bert)", 128, next_sentence_pairs),
+        ("nsp(google bert, len 512)", 512, next_sentence_pairs),
+        ("albert random_next_sentence=True", 128, next_sentence_pairs),
+        ("sop(albert, random_next_sentence=False)", 128, released_order),
+    ],
+)
+def test_the_statistics_are_those_of_the_reference(key, length, make):
     """The golden's documents are not given, only how they were drawn: corpora drawn likewise give the spread."""
-    runs = [statistics_of(random_documents(seed), length, seed) for seed in range(8)]
+    runs = [statistics_of(random_documents(seed), length, seed, make) for seed in range(8)]
     for name in runs[0]:
         values = np.array([run[name] for run in runs])
         # the golden is one more draw: its distance to the mean of 8 has sd * sqrt(1 + 1/8); Student's t, 7 degrees
@@ -65,6 +79,38 @@ def test_a_pair_is_a_piece_of_a_document_and_its_continuation_or_a_piece_of_anot
         if not pair.next_sentence_label:
             assert pair.second[0] > pair.first[-1]  # a later sentence
         assert list(pair.first) == sorted(pair.first)
+
+
+@pytest.mark.parametrize("rule", ["split", "elsewhere"])
+def test_order_is_exchanged_within_a_document(rule):
+    documents = random_documents(0, 60)
+    pairs = list(sentence_order_pairs(documents, 60, np.random.default_rng(0), single_sentences=rule))
+    elsewhere = [pair.first[0] // 100 != pair.second[0] // 100 for pair in pairs]
+    assert any(elsewhere) == (rule == "elsewhere")
+    assert all(pair.next_sentence_label for pair, other in zip(pairs, elsewhere, strict=True) if other)
+    for pair, other in zip(pairs, elsewhere, strict=True):
+        if not other and pair.first[0] != pair.second[0]:  # not the halves of one sentence
+            assert (pair.first[0] > pair.second[-1]) == bool(pair.next_sentence_label)
+    if rule == "split":
+        assert np.mean([pair.next_sentence_label for pair in pairs]) == pytest.approx(0.5, abs=0.05)
+        assert sum(map(len, (part for pair in pairs for part in pair[:2]))) > 0.6 * sum(
+            len(sentence) for document in documents for sentence in document
+        )
+    with pytest.raises(ValueError, match="`single_sentences` must be one of"):
+        next(sentence_order_pairs(documents, 60, np.random.default_rng(0), single_sentences="skip"))
+
+
+def test_three_classes_are_a_third_each():
+    pairs = list(structural_pairs(random_documents(0, 100), 80, np.random.default_rng(0)))
+    for pair in pairs:
+        same = pair.first[0] // 100 == pair.second[0] // 100
+        assert same == (pair.next_sentence_label != 2)
+        if same and pair.first[0] != pair.second[0]:
+            assert (pair.first[0] > pair.second[-1]) == (pair.next_sentence_label == 1)
+    shares = np.bincount([pair.next_sentence_label for pair in pairs]) / len(pairs)
+    assert shares == pytest.approx([1 / 3] * 3, abs=0.04)
+    tiny = [pair for seed in range(20) for pair in structural_pairs([[[5]], [[6]]], 8, np.random.default_rng(seed))]
+    assert {pair.next_sentence_label for pair in tiny} == {2}, "one token has no halves"
 
 
 def test_every_sentence_comes_first_or_follows_if_nothing_is_truncated():
@@ -108,6 +154,7 @@ def test_pairs_become_a_dataset_and_packed_rows(english_documents, english_token
     pairs = list(next_sentence_pairs(documents, 64 - special_tokens.pair_count, np.random.default_rng(0)))
     rows = Dataset.from_list([pair.features(special_tokens) for pair in pairs])
     assert set(rows.column_names) == {"input_ids", "token_type_ids", "next_sentence_label"}
+    assert "sentence_order_label" in pairs[0].features(special_tokens, "sentence_order_label")
     assert max(map(len, rows["input_ids"])) <= 64
     packer = RowPacker(128, english_tokenizer.pad_token_id, max_sequences=4)
     packed = [row for features in rows for row in packer.add(features)] + packer.flush()
