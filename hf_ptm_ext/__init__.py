@@ -20,6 +20,7 @@ _PUBLIC = {
     "collators": (
         "DataCollatorForDenoisingEntities",
         "DataCollatorForEntityReplacement",
+        "DataCollatorForErnieMasking",
         "DataCollatorForKnowledgeEmbedding",
         "DataCollatorForMacBertMasking",
         "DataCollatorForMaskedLanguageModeling",

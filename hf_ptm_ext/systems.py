@@ -79,6 +79,9 @@ BERT-WWM | (any encoder) | - | DataCollatorForWholeWordMasking | mlm | trainers.
 Chinese-BERT-wwm | (any encoder) | - | DataCollatorForWholeWordMasking | mlm | trainers.PreTrainingTrainer
     | 1906.08101 | Pre-Training with Whole Word Masking for Chinese BERT
     | how-to/chinese_whole_words | pretrain wwm_zh.yaml --model_name_or_path BERT
+ERNIE 1.0 (Baidu) | (any encoder) | - | DataCollatorForErnieMasking | mlm | trainers.PreTrainingTrainer
+    | 1904.09223 | ERNIE: Enhanced Representation through Knowledge Integration
+    | how-to/own_trainer | -
 ALBERT n-grams | (any encoder) | - | DataCollatorForNgramMasking | mlm | trainers.PreTrainingTrainer
     | 1909.11942 | ALBERT: A Lite BERT for Self-supervised Learning of Language Representations
     | how-to/pretrain | pretrain ngram.yaml

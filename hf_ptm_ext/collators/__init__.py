@@ -5,6 +5,7 @@ from .denoising import DenoisingCollator
 from .denoising_entities import DataCollatorForDenoisingEntities
 from .entity_catalogue import EntityCatalogue
 from .entity_replacement import DataCollatorForEntityReplacement
+from .ernie_masking import DataCollatorForErnieMasking
 from .knowledge_embedding import DataCollatorForKnowledgeEmbedding
 from .masked_lm import DataCollatorForMaskedLanguageModeling
 from .mass import MASS_VARIANTS, DataCollatorForMassPreTraining
@@ -27,6 +28,7 @@ __all__ = [
     "MASS_VARIANTS",
     "DataCollatorForDenoisingEntities",
     "DataCollatorForEntityReplacement",
+    "DataCollatorForErnieMasking",
     "DataCollatorForKnowledgeEmbedding",
     "DataCollatorForMacBertMasking",
     "DataCollatorForMaskedLanguageModeling",
