@@ -37,6 +37,7 @@ _PUBLIC = {
         "DataCollatorForUniLMPreTraining",
         "DataCollatorForUniLMSeq2Seq",
         "DataCollatorForWholeWordMasking",
+        "DataCollatorForWordOrder",
         "DataCollatorWithNgrams",
         "SquadFeatures",
     ),

@@ -91,6 +91,9 @@ MacBERT | (any encoder) | - | DataCollatorForMacBertMasking | mlm | trainers.Pre
 ALBERT sentence order | (ALBERT) | - | DataCollatorForNgramMasking | - | -
     | 1909.11942 | ALBERT: A Lite BERT for Self-supervised Learning of Language Representations
     | how-to/own_trainer | -
+StructBERT | (any encoder) | - | DataCollatorForWordOrder | mlm | trainers.PreTrainingTrainer
+    | 1908.04577 | StructBERT: Incorporating Language Structures into Pre-training for Deep Language Understanding
+    | how-to/own_trainer | -
 ELECTRA | (ELECTRA) | - | DataCollatorForMaskedLanguageModeling | mlm rtd
     | trainers.ReplacedTokenDetectionTrainer
     | 2003.10555 | ELECTRA: Pre-training Text Encoders as Discriminators Rather Than Generators

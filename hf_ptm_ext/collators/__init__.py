@@ -22,6 +22,7 @@ from .unilm_seq2seq import DataCollatorForUniLMGeneration, DataCollatorForUniLMS
 from .vocabulary import VocabularyTables, vocabulary_tables, word_boundary_style
 from .whole_word import DataCollatorForWholeWordMasking
 from .word_ngrams import DataCollatorForMacBertMasking, DataCollatorForNgramMasking
+from .word_order import DataCollatorForWordOrder
 from .words import describe_words
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "DataCollatorForUniLMPreTraining",
     "DataCollatorForUniLMSeq2Seq",
     "DataCollatorForWholeWordMasking",
+    "DataCollatorForWordOrder",
     "DataCollatorWithNgrams",
     "DenoisingCollator",
     "EntityCatalogue",
