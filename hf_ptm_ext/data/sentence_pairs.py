@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..masking.checks import check_choice
 from .tokenization import SpecialTokens
 
 TokenDocument = Sequence[Sequence[int]]
@@ -121,7 +120,8 @@ def sentence_order_pairs(
         >>> pairs[0].features(SpecialTokens([0], [9], [0], [9], [9]), "sentence_order_label")["sentence_order_label"]
         1
     """
-    check_choice("single_sentences", single_sentences, (SPLIT, OTHER_DOCUMENT))
+    if single_sentences not in (SPLIT, OTHER_DOCUMENT):
+        raise ValueError(f"`single_sentences` must be one of {SPLIT}, {OTHER_DOCUMENT}, got {single_sentences!r}.")
 
     def kind(single: bool) -> int:
         if single and single_sentences == OTHER_DOCUMENT:
