@@ -5,6 +5,7 @@ Tier 0 (`make test`) is what has neither mark, tier 1 adds `full`, the second ti
 
 import gc
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background of a shell; tests interrupt
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TESTS = Path(__file__).parent
 # Left to tier 1: jobs, trainers, processes. Of each kind tier 0 has what `FIRST` names.
