@@ -16,6 +16,7 @@ from .seq2seq_arguments import parse
 from .seq2seq_data import Split, read_split, tokenize, trained_tokenizer
 from .seq2seq_generation import GenerationMetrics, build_decoding, mean_target_length, stock_options, word_ids
 from .seq2seq_models import UNILM, build_collators, build_model, check_model, set_languages, set_target_language
+from .shapes import drop_short_batch
 from .tables import highest
 from .text_job import Table, TextJob, exact_loss
 
@@ -72,6 +73,7 @@ class FinetuneSeq2Seq(TextJob):
     def build(self, variant: str, args: Any) -> tuple[Any, Any]:
         data, tokenizer = self.data_args, self.tokenizer
         args.remove_unused_columns = False  # the collator needs columns that no forward names
+        drop_short_batch(args, self.splits[TRAIN].rows)
         with phase("building the model"):
             model = build_model(self.model_args, data, tokenizer)
         set_target_language(model, tokenizer, self.inputs)

@@ -104,18 +104,24 @@ class ExactResume(TypedTrainer):
             return self._stream_loader
 
     def _get_dataloader(self, *args: Any, **kwargs: Any) -> DataLoader:
-        """As upstream; workers draw for an evaluation what one process alone would, each time the same."""
-        workers, collator = self.args.dataloader_num_workers, self.data_collator
-        if kwargs.get("is_training") or not workers:
+        """As upstream; an evaluation has all rows, and workers draw for it what one process alone would."""
+        if kwargs.get("is_training"):
             return super()._get_dataloader(*args, **kwargs)
-        parts = stateful_parts(collator)
-        state = state_of(parts)
-        self.data_collator = RecordedCollator(collator, self.args.seed, at_call(state, 0), 0, workers)
-        restore(parts, state)
+        workers, collator, drop_last = (
+            self.args.dataloader_num_workers,
+            self.data_collator,
+            self.args.dataloader_drop_last,
+        )
+        if workers:
+            parts = stateful_parts(collator)
+            state = state_of(parts)
+            self.data_collator = RecordedCollator(collator, self.args.seed, at_call(state, 0), 0, workers)
+            restore(parts, state)
+        self.args.dataloader_drop_last = False  # upstream leaves rows out of evaluations too
         try:
             return super()._get_dataloader(*args, **kwargs)
         finally:
-            self.data_collator = collator
+            self.data_collator, self.args.dataloader_drop_last = collator, drop_last
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> Any:
         batches, num_items_in_batch = super().get_batch_samples(epoch_iterator, num_batches, device)

@@ -210,3 +210,13 @@ def test_every_evaluation_of_workers_sees_the_same_masks(tmp_path, documents, to
         run = trainer(tmp_path / str(workers), rows, tokenizer, max_steps=2, dataloader_num_workers=workers)
         losses |= {OwnEvaluationCollator.evaluate(run, rows)["eval_loss"] for _ in range(2)}
     assert len(losses) == 1
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_rows_that_training_leaves_out_are_evaluated(tmp_path, documents, tokenizer, workers):
+    rows = pretraining_dataset(documents[:3], tokenizer, max_seq_length=32).select(range(5))
+    options = {"dataloader_drop_last": True, "per_device_eval_batch_size": 4, "dataloader_num_workers": workers}
+    run = trainer(tmp_path, rows, tokenizer, max_steps=2, **options)
+    assert len(run.get_test_dataloader(rows)) == 2
+    assert sum(len(batch["input_ids"]) for batch in OwnEvaluationCollator.get_eval_dataloader(run, rows)) == 5
+    assert run.args.dataloader_drop_last
