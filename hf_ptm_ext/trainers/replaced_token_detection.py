@@ -6,6 +6,7 @@ The mean of `mlm_loss` is over the masked tokens, that of `rtd_loss` over all th
 upstream's; what is saved is the plain discriminator, with the generator's own parameters beside it.
 """
 
+import copy
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from transformers.utils import ModelOutput
 from ..objectives import masked_lm_loss
 from ..objectives.replaced_tokens import replaced_token_loss, sample_tokens
 from .auxiliary import AuxiliaryObjective, AuxiliaryObjectiveTrainer, written
+from .base import from_checkpoint
 from .pretraining import target_sums
 
 # What the generator shares with the discriminator.
@@ -38,7 +40,7 @@ def make_electra_generator(discriminator: Any, size: float = 0.25, layers: float
     """
     if not 0 < size <= 1 or not 0 < layers <= 1:
         raise ValueError(f"`size` and `layers` must be in (0, 1], got {size} and {layers}. ELECTRA has 0.25 and 1.")
-    config = type(discriminator.config)(**discriminator.config.to_dict())
+    config = copy.deepcopy(discriminator.config)
     config.hidden_size = round(discriminator.config.hidden_size * size)
     config.num_attention_heads = max(1, config.hidden_size // HEAD_SIZE)
     config.intermediate_size = 4 * config.hidden_size
@@ -64,6 +66,7 @@ class ElectraForReplacedTokenDetection(AuxiliaryObjective):
         temperature: of sampling (ELECTRA: 1).
 
     Raises:
+        TypeError: a model is of another class.
         ValueError: the generator has another vocabulary or embedding size.
 
     Examples:
@@ -88,13 +91,12 @@ class ElectraForReplacedTokenDetection(AuxiliaryObjective):
         discriminator_loss_weight: float = 50.0,
         temperature: float = 1.0,
     ):
-        if isinstance(discriminator, str):
-            discriminator = ElectraForPreTraining.from_pretrained(discriminator)
-        if isinstance(generator, str):
-            generator = ElectraForMaskedLM.from_pretrained(generator)
         super().__init__(discriminator)
-        self.generator = make_electra_generator(discriminator) if generator is None else generator
-        ours, theirs = self.generator.config, discriminator.config
+        _check_class("discriminator", self.model, ElectraForPreTraining)
+        given = make_electra_generator(self.model) if generator is None else from_checkpoint(generator, "generator")
+        _check_class("generator", given, ElectraForMaskedLM)
+        self.generator: ElectraForMaskedLM = given
+        ours, theirs = given.config, self.model.config
         for name in ("vocab_size", "embedding_size", "max_position_embeddings", "type_vocab_size"):
             if getattr(ours, name) != getattr(theirs, name):
                 raise ValueError(
@@ -218,6 +220,11 @@ class ElectraForReplacedTokenDetection(AuxiliaryObjective):
         return {"mlm": target_sums(logits, targets)} | {
             name: target_sums(both[part], wanted[part]) for name, part in parts.items()
         }
+
+
+def _check_class(argument: str, model: Any, cls: type) -> None:
+    if not isinstance(model, cls):
+        raise TypeError(f"`{argument}` must be an {cls.__name__}, got {type(model).__name__}.")
 
 
 class ReplacedTokenDetectionTrainer(AuxiliaryObjectiveTrainer):

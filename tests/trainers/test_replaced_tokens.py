@@ -153,6 +153,17 @@ def test_what_does_not_fit_is_refused(call, message):
         call(ElectraForPreTraining(ElectraConfig(**SMALL)))
 
 
+def test_models_come_from_folders_and_are_of_the_right_class(tmp_path):
+    discriminator = ElectraForPreTraining(ElectraConfig(**SMALL))
+    discriminator.save_pretrained(tmp_path / "discriminator")
+    make_electra_generator(discriminator).save_pretrained(tmp_path / "generator")
+    model = ElectraForReplacedTokenDetection(tmp_path / "discriminator", str(tmp_path / "generator"))
+    ids = torch.tensor([[2, 9, 10, 3]])
+    assert torch.equal(model.eval()(ids).logits, discriminator.eval()(ids).logits)
+    with pytest.raises(TypeError, match="`discriminator` must be an ElectraForPreTraining, got ElectraForMaskedLM"):
+        ElectraForReplacedTokenDetection(tmp_path / "generator", discriminator)
+
+
 def test_nothing_to_count_is_zero():
     none = torch.zeros(1, 2, dtype=torch.bool)
     loss = replaced_token_loss(torch.zeros(1, 2, requires_grad=True), none, none)
