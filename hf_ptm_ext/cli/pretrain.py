@@ -28,7 +28,7 @@ from .pretrain_data import (
 from .pretraining import OBJECTIVES
 from .pretraining.base import Objective
 from .results import percent
-from .shapes import drop_short_batch
+from .shapes import drop_short_batch, settle_shapes
 from .tables import highest
 from .text_job import Table, TextJob, check_known, exact_loss
 
@@ -121,7 +121,9 @@ class Pretrain(TextJob):
 
     def collator(self, seed: int) -> Any:
         """The objective's collator."""
-        return self.objective.collator(seed, self.rows.baseline.counts, bool(self.training_args.torch_compile))
+        args = self.training_args
+        collator = self.objective.collator(seed, self.rows.baseline.counts, bool(args.torch_compile))
+        return settle_shapes(collator, args, self.data_args.tokens_of_row)
 
     def check_rows(self, args: Any) -> None:
         """Refuse text that the tokenizer does not know and settings that would never make an update."""

@@ -7,11 +7,14 @@ import torch
 
 # On a GPU rows are padded to a multiple of this: 32 lengths of up to 512 tokens. cuDNN plans an attention for 0.1 s.
 STEP = 16
+# Where a collator has another one that pads the rows: of n-grams, of entities, of answers.
+INSIDE = ("collator", "mlm", "pad")
 
 
 def settle_shapes(collator: Any, args: Any, longest: int) -> Any:
     """Let a collator pad rows of up to `longest` tokens so that few batches differ in shape; the collator."""
-    padding = collator if hasattr(collator, "pad_to_multiple_of") else getattr(collator, "pad", collator)
+    inside: Any = (getattr(collator, name, None) for name in INSIDE)
+    padding: Any = next((one for one in inside if hasattr(one, "pad_to_multiple_of")), collator)
     if getattr(padding, "pad_to_multiple_of", longest) is None:
         if args.torch_compile:
             padding.pad_to_multiple_of = longest

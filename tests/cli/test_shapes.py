@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import BartConfig, BartForConditionalGeneration, BertTokenizerFast, DataCollatorWithPadding
 
-from hf_ptm_ext import UniLMConfig
+from hf_ptm_ext import DataCollatorForDenoisingEntities, DataCollatorForMaskedLanguageModeling, UniLMConfig
 from hf_ptm_ext.cli.seq2seq_arguments import Seq2SeqDataArguments, Seq2SeqObjectiveArguments
 from hf_ptm_ext.cli.seq2seq_models import DecoderInputCollator, build_collators
 from hf_ptm_ext.cli.shapes import STEP, drop_short_batch, settle_shapes
@@ -42,6 +42,10 @@ def test_what_pads_inside_is_found():
     collator = settle_shapes(SpanLabels(TOKENIZER), arguments(compiled=True), 64)
     rows = [{**row, "start_positions": 0, "end_positions": 1} for row in ROWS]
     assert collator(rows)["input_ids"].shape == (3, 64)
+    tokens = DataCollatorForMaskedLanguageModeling(TOKENIZER, seed=0)
+    entities = settle_shapes(DataCollatorForDenoisingEntities(TOKENIZER, mlm=tokens), arguments(compiled=True), 64)
+    batch = entities([{**row, "entity_ids": [1] * len(row["input_ids"])} for row in ROWS])
+    assert batch["input_ids"].shape == batch["entity_ids"].shape == (3, 64)
 
 
 def test_a_length_that_was_given_stays():
