@@ -256,8 +256,12 @@ class GuardedUpdates(TypedTrainer):
     def _told_workers(self) -> Iterator[None]:
         try:
             yield
-        except RuntimeError as error:
-            found = None if isinstance(error, TrainingStopped) else _DEAD_WORKER.search(str(error))
+        except Exception as error:
+            # torch raises it wherever the interpreter is: what is there may well make another error of it.
+            chain, said = error, ""
+            while chain is not None and not isinstance(error, TrainingStopped):
+                said, chain = f"{said}\n{chain}", chain.__cause__ or chain.__context__
+            found = _DEAD_WORKER.search(said)
             if found is None:
                 raise
             if self._pressed:  # Ctrl-C reaches the workers too
