@@ -90,7 +90,8 @@ def text_of(
 ) -> str:
     """The whole help; options `of` one choice alone are shown if it is among the words of the command line."""
     of = {choice: names for group in groups for choice, names in getattr(group, "of", {}).items()}
-    hidden = {name for choice, names in of.items() if choice not in words for name in names}
+    shown = {name for choice in words for name in of.get(choice, ())}
+    hidden = {name for names in of.values() for name in names} - shown
     width = max(shutil.get_terminal_size().columns, NARROWEST)
     lines = [f"usage: {usage}", "", description[0].upper() + description[1:] + "."]
     for title, options in own_groups(groups):

@@ -122,6 +122,7 @@ class ObjectiveArguments:
     # Objective -> options of it alone.
     of: ClassVar[dict[str, tuple[str, ...]]] = {
         "span": ("geometric_p", "max_span_length", "max_pair_targets", "sbo_loss_weight"),
+        "mlm": ("budget", "sample_alpha", "random_by_frequency"),
         "ngram": ("max_ngram_size", "favor_shorter_ngrams"),
         "macbert": ("similar_words",),
         "ernie_thu": (
@@ -131,7 +132,7 @@ class ObjectiveArguments:
         "mass": ("mass_variant", "mask_prob"),
         "text_infilling": ("mask_ratio", "poisson_lambda", "permute_sentence_ratio", "rotate_ratio"),
         "span_corruption": ("noise_density", "mean_noise_span_length"),
-        "tlm": ("languages",),
+        "tlm": ("languages", "sample_alpha"),
     }
 
     objective: str = option(
@@ -143,6 +144,13 @@ class ObjectiveArguments:
     mlm_probability: Share = option(0.15, "Share of tokens to predict.")
     mask_replace_prob: Share = option(0.8, "Share of those that become [MASK].")
     random_replace_prob: Share = option(0.1, "Share of those that become random tokens.")
+    budget: str | None = option(
+        None,
+        "Number of predicted tokens: BERT's rounded share, or RoBERTa's, whose mean is the share (default: exact).",
+        choices=("exact", "roberta"),
+    )
+    sample_alpha: Weight | None = option(None, "Predict tokens in proportion to count ** -alpha, as XLM can (0).")
+    random_by_frequency: bool = option(False, "Draw random tokens as often as they are in the text (RoBERTa can).")
     geometric_p: PositiveShare = option(0.2, "Parameter of the span length law.")
     max_span_length: Size = option(10, "Longest drawn span, in words.")
     max_pair_targets: Size | None = option(

@@ -6,15 +6,17 @@ frequency, ragged extra columns, packed rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..masking import bernoulli_tokens, bert_budget, exact_tokens
+from ..masking import bernoulli_tokens, bert_budget, exact_tokens, roberta_budget, weighted_tokens
 from ..masking.checks import check_choice
 from .base import MaskingCollator, TokenLayout, check_positive
 
-BUDGETS = ("bernoulli", "exact")
+BUDGETS = ("bernoulli", "exact", "roberta")
 
 
 @dataclass
@@ -26,14 +28,24 @@ class DataCollatorForMaskedLanguageModeling(MaskingCollator):
     | selected token | [MASK] / random / itself (0.8/0.1/0.1) | its id |
     | other token, special token, padding | itself | -100 |
 
+    Masks are dynamic, as RoBERTa's (Liu et al. 2019, https://arxiv.org/abs/1907.11692): drawn anew each time that a
+    row is seen, where BERT's code wrote a few copies of its data with fixed ones. RoBERTa's code: `budget="roberta"`,
+    `exclude_special_from_random=True`; `random_token_counts` is its `--freq-weighted-replacement`.
+
     Relations: `DataCollatorForWholeWordMasking` selects words, `DataCollatorForSpanMasking` spans of words.
 
     Args:
-        budget: "bernoulli": every candidate independently (RoBERTa, upstream; default); "exact": BERT's fixed count,
-            min(max_predictions, max(1, round_half_even(T * mlm_probability))) of the T tokens of a sequence.
+        budget: "bernoulli": every candidate independently (upstream; default); "exact": BERT's fixed count,
+            min(max_predictions, max(1, round_half_even(T * mlm_probability))) of the T tokens of a sequence;
+            "roberta": floor(T * mlm_probability + u) with u uniform in [0, 1), whose mean is the share (fairseq).
         at_least_one: With "bernoulli", give a sequence that came out empty one token; such a sequence has
             probability 0.85^n. Default False, upstream's rule.
         max_predictions: With "exact", upper bound of the count (BERT: 20 for length 128); None for no bound.
+        sample_alpha: Above 0: tokens are drawn in proportion to count ** -alpha, so that rare ones are predicted more
+            often (XLM's name and rule; its default is 0). Their number is that of the budget; with "bernoulli",
+            XLM's: ceil(mlm_probability * tokens) of the whole batch.
+        token_counts: Occurrences of each id in a corpus, `(vocab_size,)`, for `sample_alpha`
+            (`masking.count_tokens`); ids without any are not chosen then.
 
     The other arguments are those of `MaskingCollator`.
 
@@ -49,23 +61,60 @@ class DataCollatorForMaskedLanguageModeling(MaskingCollator):
     budget: str = "bernoulli"
     at_least_one: bool = False
     max_predictions: int | None = None
+    sample_alpha: float = 0.0
+    token_counts: Sequence[int] | np.ndarray | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_budget(self.budget, self.max_predictions)
+        check_budget(self.budget, self.max_predictions, BUDGETS)
+        if not (self.sample_alpha >= 0 and math.isfinite(self.sample_alpha)):
+            raise ValueError(f"`sample_alpha` must not be negative, got {self.sample_alpha}. XLM's default is 0.")
+        if self.sample_alpha and self.token_counts is None:
+            raise ValueError(
+                f"`token_counts` must be given with `sample_alpha` = {self.sample_alpha}. Use "
+                "`count_tokens(rows, len(tokenizer))`."
+            )
+        if self.sample_alpha and self.at_least_one:
+            raise ValueError(
+                f"`at_least_one` must be False with `sample_alpha`, got {self.at_least_one}: the number is fixed. Use "
+                "budget='exact', which gives every sequence one."
+            )
+
+    def _read_vocabulary(self) -> None:
+        super()._read_vocabulary()
+        self._rarity: np.ndarray | None = None
+        if self.sample_alpha and self.token_counts is not None:
+            counts = np.asarray(self.token_counts, dtype=np.float64)
+            if counts.shape != (len(self._tables.special),) or (counts < 0).any():
+                raise ValueError(
+                    f"`token_counts` must have one count per id, {len(self._tables.special)}, not negative, got shape "
+                    f"{counts.shape}. Use `count_tokens(rows, len(tokenizer))`."
+                )
+            self._rarity = np.where(counts > 0, np.maximum(counts, 1) ** -self.sample_alpha, 0.0)
+            self._rarity[self._tables.never_masked] = 0.0
 
     def _select(self, layout: TokenLayout, rng: np.random.Generator) -> np.ndarray:
+        candidates, groups, count = layout.candidates, layout.groups(), self._count(layout, rng)
+        if self._rarity is not None:
+            return weighted_tokens(candidates, self._rarity[layout.input_ids], count, rng, groups)
         if self.budget == "bernoulli":
-            return bernoulli_tokens(layout.candidates, self.mlm_probability, rng, self.at_least_one, layout.groups())
-        budget = bert_budget(layout.sequence_lengths(), self.mlm_probability, self.max_predictions)
-        return exact_tokens(layout.candidates, budget, rng, layout.groups())
+            return bernoulli_tokens(candidates, self.mlm_probability, rng, self.at_least_one, groups)
+        return exact_tokens(candidates, np.asarray(count), rng, groups)
+
+    def _count(self, layout: TokenLayout, rng: np.random.Generator) -> int | np.ndarray:
+        """How many tokens of each sequence are selected, or of the whole batch."""
+        if self.budget == "bernoulli":
+            return math.ceil(self.mlm_probability * int(layout.text.sum()))
+        if self.budget == "roberta":
+            return roberta_budget(layout.sequence_lengths(), self.mlm_probability, rng)
+        return bert_budget(layout.sequence_lengths(), self.mlm_probability, self.max_predictions)
 
 
-def check_budget(budget: str, max_predictions: int | None) -> None:
+def check_budget(budget: str, max_predictions: int | None, budgets: tuple[str, ...] = BUDGETS[:2]) -> None:
     """Raise unless the budget mode and its bound go together."""
-    check_choice("budget", budget, BUDGETS)
+    check_choice("budget", budget, budgets)
     check_positive("max_predictions", max_predictions)
-    if budget == "bernoulli" and max_predictions is not None:
+    if budget != "exact" and max_predictions is not None:
         raise ValueError(
-            f"`max_predictions` must be None when `budget` is 'bernoulli', got {max_predictions}. Use budget='exact'."
+            f"`max_predictions` must be None when `budget` is {budget!r}, got {max_predictions}. Use budget='exact'."
         )

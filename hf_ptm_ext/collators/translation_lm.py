@@ -10,21 +10,21 @@ Attention is bidirectional over both, so a masked word may be read off its trans
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ..masking import bernoulli_tokens, block_starts, weighted_tokens
-from .base import MaskingCollator, TokenLayout
+from ..masking import block_starts
+from .base import TokenLayout
 from .batching import MISSING, RowFrame
+from .masked_lm import DataCollatorForMaskedLanguageModeling
 from .pairs import CONSUMED, check_assembled, source_and_target
 
 
 @dataclass
-class DataCollatorForTranslationLanguageModeling(MaskingCollator):
+class DataCollatorForTranslationLanguageModeling(DataCollatorForMaskedLanguageModeling):
     """Join sentence pairs and mask tokens of both.
 
     A feature has one of two pairs of columns: `source_ids` and `target_ids`, token ids without special tokens at
@@ -47,12 +47,9 @@ class DataCollatorForTranslationLanguageModeling(MaskingCollator):
     Args:
         languages: Ids or codes ("en") of source and target, for rows without a `langs` column of two entries.
         language_ids: Id of each code. None: the tokenizer's `lang2id`, which XLM's tokenizers have.
-        sample_alpha: 0: every token is chosen independently (XLM's default). Above 0: exactly
-            ceil(mlm_probability * tokens) of the batch, with weights count ** -alpha (XLM's name for it).
-        token_counts: Occurrences of each id in a corpus, `(vocab_size,)`, for `sample_alpha`
-            (`masking.count_tokens`); ids without any are not chosen then.
 
-    The other arguments are those of `MaskingCollator`; `word_boundaries="column"` is not available.
+    The other arguments are those of `DataCollatorForMaskedLanguageModeling`; `word_boundaries="column"` is not
+    available.
 
     Examples:
         >>> from transformers import BertTokenizerFast
@@ -70,8 +67,6 @@ class DataCollatorForTranslationLanguageModeling(MaskingCollator):
 
     languages: Sequence[int | str] | None = None
     language_ids: Mapping[str, int] | None = None
-    sample_alpha: float = 0.0
-    token_counts: Sequence[int] | np.ndarray | None = field(default=None, repr=False, compare=False)
 
     input_columns: ClassVar[tuple[str, ...]] = (
         "source_ids",
@@ -85,13 +80,6 @@ class DataCollatorForTranslationLanguageModeling(MaskingCollator):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_assembled(self.word_boundaries)
-        if not (self.sample_alpha >= 0 and math.isfinite(self.sample_alpha)):
-            raise ValueError(f"`sample_alpha` must not be negative, got {self.sample_alpha}. XLM's default is 0.")
-        if self.sample_alpha and self.token_counts is None:
-            raise ValueError(
-                f"`token_counts` must be given with `sample_alpha` = {self.sample_alpha}. Use "
-                "`count_tokens(rows, len(tokenizer))`."
-            )
         self._default_languages = (
             None if self.languages is None else self._language_pair(self.languages, "`languages`")
         )
@@ -107,16 +95,6 @@ class DataCollatorForTranslationLanguageModeling(MaskingCollator):
                 "separator and eos. Set `tokenizer.sep_token`."
             )
         self._end_id, self._begin_id = int(end), int(end if begin is None else begin)
-        self._rarity: np.ndarray | None = None
-        if self.sample_alpha and self.token_counts is not None:
-            counts = np.asarray(self.token_counts, dtype=np.float64)
-            if counts.shape != (len(self._tables.special),) or (counts < 0).any():
-                raise ValueError(
-                    f"`token_counts` must have one count per id, {len(self._tables.special)}, not negative, got shape "
-                    f"{counts.shape}. Use `count_tokens(rows, len(tokenizer))`."
-                )
-            self._rarity = np.where(counts > 0, np.maximum(counts, 1) ** -self.sample_alpha, 0.0)
-            self._rarity[self._tables.never_masked] = 0.0
 
     def _lay_out(self, features: Sequence[Any]) -> tuple[TokenLayout, dict[str, np.ndarray]]:
         rows: list[dict[str, Any]] = []
@@ -147,12 +125,6 @@ class DataCollatorForTranslationLanguageModeling(MaskingCollator):
             layout.input_ids, candidates, block_starts(candidates), None, layout.text, layout.word_ids
         )
         return layout, batch
-
-    def _select(self, layout: TokenLayout, rng: np.random.Generator) -> np.ndarray:
-        if self._rarity is None:
-            return bernoulli_tokens(layout.candidates, self.mlm_probability, rng)
-        count = math.ceil(self.mlm_probability * int(layout.text.sum()))
-        return weighted_tokens(layout.candidates, self._rarity[layout.input_ids], count, rng)
 
     def _languages_of(self, feature: Any, index: int) -> tuple[int, int]:
         """Language ids of source and target of one feature."""

@@ -63,7 +63,15 @@ from .span_corruption import (
     span_corruption_lengths,
 )
 from .spans import sample_spans, span_length_probabilities
-from .tokens import bernoulli_items, bernoulli_tokens, bert_budget, exact_tokens, span_budget, weighted_tokens
+from .tokens import (
+    bernoulli_items,
+    bernoulli_tokens,
+    bert_budget,
+    exact_tokens,
+    roberta_budget,
+    span_budget,
+    weighted_tokens,
+)
 from .whole_word import (
     bernoulli_words,
     cover_chosen,
@@ -126,6 +134,7 @@ __all__ = [
     "random_subsets",
     "rank_within_groups",
     "replace_tokens",
+    "roberta_budget",
     "rotated",
     "row_index",
     "row_offsets",

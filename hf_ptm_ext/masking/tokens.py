@@ -1,13 +1,16 @@
 """Token selection: masked-language-model positions drawn one token at a time (Devlin et al. 2019, RoBERTa).
 
-bernoulli   every candidate is selected independently with probability p (RoBERTa, upstream's collator);
+bernoulli   every candidate is selected independently with probability p (upstream's collator);
             a row of n candidates stays empty with probability (1 - p)^n unless `at_least_one`
 exact       a uniformly random subset of k candidates a sequence, k from a budget
-weighted    k candidates of the batch, drawn one after the other in proportion to weights (XLM's `sample_alpha`)
+weighted    k candidates of the batch or of a sequence, drawn one after the other in proportion to weights (XLM's
+            `sample_alpha`)
 
-Budgets, from google-research/bert's create_pretraining_data.py and facebookresearch/SpanBERT's masking.py:
+Budgets, from google-research/bert's create_pretraining_data.py, fairseq's mask_tokens_dataset.py and
+facebookresearch/SpanBERT's masking.py:
 
     BERT      k = min(max_predictions, max(1, round_half_even(T p))),  T = tokens of the sequence, specials included
+    RoBERTa   k = floor(T p + u), u uniform in [0, 1),                 so that the mean is T p exactly
     SpanBERT  m = ceil(n p),                                           n = tokens of the content block
 """
 
@@ -39,6 +42,25 @@ def bert_budget(lengths: np.ndarray, probability: float, max_predictions: int | 
             raise ValueError(f"`max_predictions` must be at least 1, got {max_predictions}. Use None for no bound.")
         budget = np.minimum(budget, max_predictions)
     return np.where(np.asarray(lengths) > 0, budget, 0)
+
+
+def roberta_budget(lengths: np.ndarray, probability: float, rng: np.random.Generator) -> np.ndarray:
+    """Draw RoBERTa's number of predictions (fairseq), whose mean is the share exactly.
+
+    Args:
+        lengths: Tokens of each sequence with special tokens, int `(num_sequences,)`.
+        probability: Share of tokens to select (RoBERTa: 0.15).
+        rng: Source of randomness.
+
+    Returns:
+        int64 `(num_sequences,)`; may be 0 where `lengths * probability` is below 1.
+
+    Examples:
+        >>> roberta_budget(np.array([100, 0]), 0.15, np.random.default_rng(0))
+        array([15,  0])
+    """
+    check_probability("probability", probability)
+    return (np.asarray(lengths) * probability + rng.random(len(lengths))).astype(np.int64)
 
 
 def span_budget(lengths: np.ndarray, probability: float) -> np.ndarray:
@@ -149,8 +171,14 @@ def exact_tokens(
     return selected.reshape(candidates.shape)
 
 
-def weighted_tokens(candidates: np.ndarray, weights: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw candidate tokens of the whole batch without replacement, in proportion to weights.
+def weighted_tokens(
+    candidates: np.ndarray,
+    weights: np.ndarray,
+    count: int | np.ndarray,
+    rng: np.random.Generator,
+    groups: tuple[np.ndarray, int] | None = None,
+) -> np.ndarray:
+    """Draw candidate tokens of the whole batch, or of each sequence, without replacement in proportion to weights.
 
     The law is that of drawing one after the other, each time in proportion to the weights that are left: the `count`
     smallest of exponential times with the weights as rates.
@@ -158,8 +186,10 @@ def weighted_tokens(candidates: np.ndarray, weights: np.ndarray, count: int, rng
     Args:
         candidates: Boolean `(batch, seq_len)`.
         weights: `(batch, seq_len)`, not negative; 0 is never drawn.
-        count: Number of tokens; all with a weight where it exceeds their number.
+        count: Number of tokens of the batch, or of each sequence, int `(num_groups,)`; all with a weight where it
+            exceeds their number.
         rng: Source of randomness.
+        groups: With one count for each sequence, what counts as one, from `sequence_groups`; None means the row.
 
     Examples:
         >>> text = np.ones((1, 3), dtype=bool)
@@ -169,9 +199,14 @@ def weighted_tokens(candidates: np.ndarray, weights: np.ndarray, count: int, rng
     check_same_shape("weights", weights, "candidates", candidates)
     if not np.isfinite(weights).all() or (weights < 0).any():
         raise ValueError(f"`weights` must be finite and not negative, got {weights.min()}. Use counts ** -alpha.")
-    positions = np.flatnonzero(candidates & (weights > 0))
+    positions, item_groups, num_groups = _items(candidates & (weights > 0), groups)
     times = rng.standard_exponential(len(positions)) / weights.ravel()[positions]
-    if count < len(positions):
+    if isinstance(count, np.ndarray):
+        check_budget(count, num_groups)
+        order = np.lexsort((times, item_groups))
+        sizes = np.bincount(item_groups, minlength=num_groups)
+        positions = positions[order[row_positions(sizes) < np.repeat(count, sizes)]]
+    elif count < len(positions):
         positions = positions[np.argpartition(times, count)[:count]]
     selected = np.zeros(candidates.size, dtype=bool)
     selected[positions] = True

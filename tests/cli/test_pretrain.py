@@ -138,6 +138,16 @@ def test_any_masked_language_model_continues_under_its_own_class(finished, tmp_p
     assert "eval_sbo_loss" not in read_metrics(folder)
 
 
+def test_rare_tokens_are_asked_for_more_often(tmp_path):
+    options = {"objective": "mlm", "budget": "roberta", "sample_alpha": 0.5, "random_by_frequency": True}
+    assert main(["pretrain", *flags(output_dir=tmp_path / "out", max_steps=2, pack_rows=True, **options)]) == 0
+    metrics = read_metrics(tmp_path / "out")
+    assert metrics["eval_mlm_targets"] > 0
+    # The words of rows as they are would be guessed by their frequency better than rare ones.
+    assert main(["pretrain", *flags(output_dir=tmp_path / "plain", max_steps=2, objective="mlm")]) == 0
+    assert metrics["baseline_mlm_loss"] > read_metrics(tmp_path / "plain")["baseline_mlm_loss"] + 0.3
+
+
 def test_two_segments_and_packed_rows(tmp_path):
     folder = tmp_path / "nsp"
     assert main(["pretrain", *flags(output_dir=folder, next_sentence_prediction=True, pack_rows=True)]) == 0

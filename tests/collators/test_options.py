@@ -37,7 +37,13 @@ SHARED = {
     "seed": [None, 0, 12345],
 }
 OWN = {
-    MLM: {"budget": ["bernoulli", "exact"], "at_least_one": [False, True], "max_predictions": [None]},
+    MLM: {
+        "budget": ["bernoulli", "exact", "roberta"],
+        "at_least_one": [False, True],
+        "max_predictions": [None],
+        "sample_alpha": [0.0],
+        "token_counts": [None, [1] * 149],
+    },
     WWM: {"budget": ["bernoulli", "exact"], "at_least_one": [False, True], "max_predictions": [None, 20]},
     DataCollatorForNgramMasking: {
         "budget": ["exact"],

@@ -142,7 +142,7 @@ class TranslationMasking(Restoring):
     trains = "a masked language model with languages, such as XLM"
     needed = "langs"
     collator_class = DataCollatorForTranslationLanguageModeling
-    given = Objective.given
+    given = (*Objective.given, "sample_alpha")
 
     def check(self) -> None:
         """Complete the arguments, and refuse those that do not go together."""
@@ -210,4 +210,5 @@ class TranslationMasking(Restoring):
     def collator_options(self, counts: Any) -> dict[str, Any]:
         """The languages and their ids."""
         ids = self.language_ids(self.model.config)
-        return {"languages": tuple(ids), "language_ids": ids}
+        counted = {"token_counts": counts} if self.options.sample_alpha else {}
+        return {"languages": tuple(ids), "language_ids": ids, **counted}

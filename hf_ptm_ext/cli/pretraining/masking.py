@@ -109,6 +109,12 @@ class TokenMasking(Masking):
     name = "mlm"
     description = "Pre-trained by hf-ptm-ext with dynamic token masking (BERT, RoBERTa)."
     collator_class = staticmethod(partial(DataCollatorForMaskedLanguageModeling, budget="exact"))
+    given = (*Masking.given, "budget", "sample_alpha")
+
+    def collator_options(self, counts: Any) -> dict[str, Any]:
+        """How often each token is in the text, where positions or random tokens are drawn by it."""
+        random = {"random_token_counts": counts} if self.options.random_by_frequency else {}
+        return random | ({"token_counts": counts} if self.options.sample_alpha else {})
 
 
 class WholeWordMasking(Masking):
