@@ -69,10 +69,11 @@ BERT masked language model | (any encoder) | -
     | DataCollatorForMaskedLanguageModeling | mlm | trainers.PreTrainingTrainer
     | 1810.04805 | BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding
     | how-to/pretrain | pretrain --objective mlm --model_name_or_path BERT --train_file corpus.txt
-RoBERTa dynamic masking | (any encoder) | -
+RoBERTa dynamic masking, FULL-SENTENCES | (any encoder) | -
     | DataCollatorForMaskedLanguageModeling | mlm | trainers.PreTrainingTrainer
     | 1907.11692 | RoBERTa: A Robustly Optimized BERT Pretraining Approach
-    | how-to/pretrain | pretrain --objective mlm --budget roberta --model_name_or_path ROBERTA --train_file corpus.txt
+    | how-to/pretrain
+    | pretrain --objective mlm --model_name_or_path ROBERTA --budget roberta --block_mode full_sentences --corpus en
 BERT-WWM | (any encoder) | - | DataCollatorForWholeWordMasking | mlm | trainers.PreTrainingTrainer
     | https://github.com/google-research/bert | BERT: whole word masking models
     | how-to/chinese_whole_words | pretrain --objective wwm --model_name_or_path BERT --train_file corpus.txt

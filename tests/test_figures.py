@@ -9,10 +9,10 @@ SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "figures.py"
 # Most lines of each folder. A folder that shrinks lowers its limit; one that must grow says so by raising it here.
 MOST_LINES = {
     "adapters": 1_300,
-    "cli": 11_160,
+    "cli": 11_200,
     "collators": 4_890,
     "conversion": 4_200,
-    "data": 6_650,
+    "data": 6_660,
     "distillation": 4_050,
     "hub": 2_200,
     "masking": 2_790,

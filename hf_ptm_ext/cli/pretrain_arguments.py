@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 from ..collators.mass import MASS_VARIANTS
 from ..collators.words import WORD_BOUNDARIES
+from ..data.packing import BLOCK_MODES
 from .arguments import JobArguments, ModelArguments, TextArguments, TrainingDataArguments
 from .options import option
 from .ranges import Below1, Count, OpenShare, Positive, PositiveShare, RowLength, Share, Size, Weight
@@ -45,6 +46,11 @@ class DataArguments(TextArguments, TrainingDataArguments):
         0.05, "Share of documents held out when no validation data are named; 0 = none."
     )
     max_seq_length: RowLength = option(128, "Tokens of a block, special tokens included.")
+    block_mode: str = option(
+        "doc_sentences",
+        "RoBERTa's packings: blocks end with a document (DOC-SENTENCES), or go on in the next (FULL-SENTENCES).",
+        choices=BLOCK_MODES,
+    )
     pack_rows: bool = option(False, "Put several blocks into each row; worth it on a GPU.")
     row_length: RowLength | None = option(None, "Tokens of a packed row, up to 8192 say (default: max_seq_length).")
     streaming: bool = option(False, "Read, tokenise and pack while training.")
@@ -64,10 +70,9 @@ class DataArguments(TextArguments, TrainingDataArguments):
 
     @property
     def packing(self) -> dict[str, Any]:
-        """How rows are packed, for `PretrainingStream`."""
-        if not self.pack_rows:
-            return {}
-        return {"packed": True, "row_length": self.row_length, "max_sequences": self.sequences_of_row}
+        """How blocks and rows are packed, for `PretrainingStream`."""
+        packed = {"packed": True, "row_length": self.row_length, "max_sequences": self.sequences_of_row}
+        return {"block_mode": self.block_mode, **(packed if self.pack_rows else {})}
 
     @property
     def sequences_of_row(self) -> int:

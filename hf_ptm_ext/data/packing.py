@@ -3,6 +3,7 @@
 Blocks (SpanBERT's `BlockDataset`, break mode "doc"; RoBERTa's DOC-SENTENCES): within a document sentences are added
 while the total is at most `max_tokens`; the sentence that overflows starts the next block; no block crosses
 documents. The reference loses the pending block of a document whose last sentence is too long; here it is kept.
+RoBERTa's FULL-SENTENCES go on in the next document, behind a separator, so that all blocks but the last are full.
 
 Rows: several finished sequences ([CLS] block [SEP]) share one row, so that no computation is spent on padding.
 """
@@ -15,7 +16,7 @@ import numpy as np
 TokenIds = list[int]
 """The token ids of a sentence, a block or a sequence."""
 
-BLOCK_MODES = ("doc_sentences", "full_sentences")
+BLOCK_MODES = DOC_SENTENCES, FULL_SENTENCES = "doc_sentences", "full_sentences"
 LONG_SENTENCES = ("split", "drop")
 
 

@@ -248,7 +248,7 @@ class PretrainingStream(IterableDataset):
             mode=self.block_mode,
             long_sentences=self.long_sentences,
             short_seq_prob=self.short_seq_prob,
-            separator_id=self.tokenizer.sep_token_id,
+            separator_id=separator_of(self.tokenizer),
             generator=self._generator,
         )
         self._open = None
@@ -317,6 +317,11 @@ class PretrainingStream(IterableDataset):
         vocabulary = json.dumps(sorted(self.tokenizer.get_vocab().items())).encode("utf-8")
         digest = hashlib.blake2b(vocabulary, digest_size=8).hexdigest()
         return {"tokenizer": digest, **{name: getattr(self, name) for name in _SETTINGS}}
+
+
+def separator_of(tokenizer: "PreTrainedTokenizerBase") -> int | None:
+    """What stands between two documents of a block: the separator, or of tokenizers without one what ends a text."""
+    return tokenizer.eos_token_id if tokenizer.sep_token_id is None else tokenizer.sep_token_id
 
 
 class _StreamWrapper(IterableDataset):

@@ -19,6 +19,7 @@ from ...data import (
     special_tokens_of,
 )
 from ...data.bad_rows import SKIP
+from ...data.packing import FULL_SENTENCES
 from ..arguments import ModelArguments
 from ..console import bar
 from ..families import takes
@@ -79,6 +80,12 @@ class Objective(ABC):
         if self.pairs is False and options.next_sentence_prediction:
             raise ValueError(f"`next_sentence_prediction` goes with objectives span, mlm and wwm, got {self.name}.")
         options.next_sentence_prediction |= bool(self.pairs)
+        if data.block_mode == FULL_SENTENCES and (options.next_sentence_prediction or self.denoises or self.parallel):
+            made = "a target of each row" if self.denoises and not self.parallel else "rows of two segments"
+            raise ValueError(
+                f"`block_mode` = {data.block_mode} is for rows of one segment whose tokens are hidden, and objective "
+                f"{self.name} makes {made}: leave it out."
+            )
         if options.entity_table is not None and self.name != "ernie_thu":
             raise ValueError(
                 f"`entity_table` goes with objective ernie_thu, got {options.entity_table} with {self.name}."

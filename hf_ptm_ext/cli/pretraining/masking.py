@@ -21,6 +21,7 @@ from ...conversion.entity_tables import EntityTable, read_titles
 from ...conversion.unilm_tokenizer import unilm_tokenizer
 from ...data import encode_entity_documents, entity_pairs
 from ...data.augmentation import load_word_vectors
+from ...data.packing import FULL_SENTENCES
 from ...models.annotations_ernie_thu import DictionaryLinker
 from ...models.processing_ernie_thu import ErnieThuProcessor
 from ..console import bar, phase
@@ -95,11 +96,14 @@ class Masking(Objective):
         values.setdefault("max_position_embeddings", max(self.data_args.max_seq_length, 512))
         return cls(**{**values, **fields})
 
+    @property
+    def blocks(self) -> int:
+        """Most content blocks of a row whose numbers of labels are rounded."""
+        return self.data_args.sequences_of_row * (2 if self.options.next_sentence_prediction else 1)
+
     def budgets(self) -> dict[str, int]:
         """The number of labels; each content block of a row rounds its own up."""
-        data = self.data_args
-        blocks = data.sequences_of_row * (2 if self.options.next_sentence_prediction else 1)
-        labels = self.options.mlm_probability * data.tokens_of_row + blocks
+        labels = self.options.mlm_probability * self.data_args.tokens_of_row + self.blocks
         return {"label_budget": 8 * math.ceil(labels / 8)}
 
 
@@ -186,6 +190,12 @@ class SpanMasking(Masking):
             "next_sentence_prediction": paired,
             "add_pooling_layer": paired,
         }
+
+    @property
+    def blocks(self) -> int:
+        """Most content blocks of a row; documents that share one are a block each, behind its separator."""
+        data = self.data_args
+        return data.tokens_of_row // 2 if data.block_mode == FULL_SENTENCES else super().blocks
 
     def budgets(self) -> dict[str, int]:
         """The number of labels, of tokens and of boundary pairs."""
