@@ -98,7 +98,7 @@ StructBERT | (any encoder) | - | DataCollatorForWordOrder | mlm | trainers.PreTr
 ELECTRA | (ELECTRA) | - | DataCollatorForMaskedLanguageModeling | mlm rtd
     | trainers.ReplacedTokenDetectionTrainer
     | 2003.10555 | ELECTRA: Pre-training Text Encoders as Discriminators Rather Than Generators
-    | how-to/own_trainer | -
+    | how-to/pretrain | pretrain electra.yaml
 XLNet | (XLNet) | - | DataCollatorForPermutationLanguageModeling | - | -
     | 1906.08237 | XLNet: Generalized Autoregressive Pretraining for Language Understanding
     | how-to/own_trainer | -

@@ -9,7 +9,7 @@ SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "figures.py"
 # Most lines of each folder. A folder that shrinks lowers its limit; one that must grow says so by raising it here.
 MOST_LINES = {
     "adapters": 1_300,
-    "cli": 11_200,
+    "cli": 11_350,
     "collators": 4_890,
     "conversion": 4_200,
     "data": 6_660,
@@ -21,7 +21,7 @@ MOST_LINES = {
     "objectives": 1_540,
     "pipelines": 1_000,
     "root files": 1_020,
-    "trainers": 4_600,
+    "trainers": 4_630,
 }
 LONGEST_FILE, LONGEST_FUNCTION, REPETITION = 600, 80, 0.05
 # Errors that name what is wrong without printing a value, since there is none to print.

@@ -1,5 +1,6 @@
 """Which attention a job computes with if its user names none."""
 
+import inspect
 from typing import Any
 
 # Longest packed rows of which sdpa gets a mask over all pairs of tokens, 1 MiB a row of this length and more by the
@@ -26,6 +27,8 @@ def settle_attention(model: Any, named: str | None, packed_length: int | None, d
         return f"{why} on a CPU"
     if packed_length <= LONGEST_DENSE_ROW:
         return why
+    if "sequence_ids" not in inspect.signature(model.forward).parameters:
+        return f"{why}, which a mask keeps apart"
     if not model._supports_flex_attn:
         return f"{why}, {type(model).__name__} has no flex_attention"
     if dropout:

@@ -65,6 +65,20 @@ def load_checkpoint(
     )
 
 
+def upstream_model(
+    model: Any, cls: Any, tokenizer: Any, positions: int, check: Callable[[Any], None], **fields: Any
+) -> Any:
+    """The named checkpoint under an auto class of transformers, or a new model; `check` looks at its config first.
+
+    The new one is of `config_name` or of the architecture `family`; its config is told `fields`.
+    """
+    if model.model_name_or_path is not None:
+        return load_checkpoint(model, cls, tokenizer, check)
+    config = named_config(model) if model.config_name else architecture_config(model, "a model type of transformers")
+    check(config)
+    return cls.from_config(new_config(model, config, tokenizer, positions, **fields), **attention(model))
+
+
 def checkpoint_overrides(model: Any, config: Any) -> dict[str, Any]:
     """What a checkpoint's config is told to be instead; refuses options that make a new model."""
     made_new = None

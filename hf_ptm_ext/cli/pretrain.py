@@ -48,7 +48,6 @@ TERMS = {
 def parse(arguments: list[str]) -> tuple[Any, ...]:
     """Parse `[RECIPE] [--flag value ...] [--overrides name=value ...]`; later values win."""
     model, data, options, training = read_options(arguments, GROUPS, "pretrain")
-    options.check()
     data.check(model, training)
     OBJECTIVES[options.objective](model, data, options).check()
     return model, data, options, training
@@ -99,10 +98,12 @@ class Pretrain(TextJob):
             model = objective.build()
         self.check_rows(args)
         packed = self.data_args.tokens_of_row if self.data_args.pack_rows else None
-        self.why_attention = settle_attention(model, self.model_args.attn_implementation, packed, args.device.type)
+        self.why_attention = settle_attention(
+            objective.model, self.model_args.attn_implementation, packed, args.device.type
+        )
         collator = self.collator(args.seed)
         self.probe(collator)
-        trainer = PreTrainingTrainer(
+        trainer = objective.trainer_class(
             model=model,
             args=args,
             train_dataset=self.rows.train,
@@ -207,6 +208,7 @@ class Pretrain(TextJob):
             },
             "data": describe_data(data, self.rows),
             "template": self.objective.template,
+            "values": {"head": self.objective.head},
             "page": "how-to/denoising" if self.objective.denoises else "how-to/pretrain",
             "description": self.objective.description,
         }
@@ -226,7 +228,7 @@ class Pretrain(TextJob):
         """Held-out loss and accuracy per term, before and after, beside the baselines."""
         rows: list[list[str]] = []
         best = []
-        for term, name in TERMS.items():
+        for term, name in (TERMS | dict(self.objective.terms)).items():
             if f"eval_{term}_loss" not in scores:
                 continue
             found = [

@@ -12,7 +12,7 @@ from .ranges import Below1, Count, OpenShare, Positive, PositiveShare, RowLength
 
 # Of `pretraining.OBJECTIVES`, which reads this module.
 OBJECTIVE_NAMES = (
-    *("span", "mlm", "wwm", "ngram", "macbert", "unilm", "ernie_thu"),
+    *("span", "mlm", "wwm", "ngram", "macbert", "unilm", "ernie_thu", "electra"),
     *("mass", "text_infilling", "span_corruption", "tlm"),
 )
 
@@ -134,6 +134,10 @@ class ObjectiveArguments:
             *("entity_table", "entity_titles", "ignore_title_case"),
             *("entity_replace_prob", "entity_mask_prob", "min_entities"),
         ),
+        "electra": (
+            *("generator_size", "generator_layers", "generator_name_or_path"),
+            *("generator_loss_weight", "discriminator_loss_weight"),
+        ),
         "mass": ("mass_variant", "mask_prob"),
         "text_infilling": ("mask_ratio", "poisson_lambda", "permute_sentence_ratio", "rotate_ratio"),
         "span_corruption": ("noise_density", "mean_noise_span_length"),
@@ -143,12 +147,12 @@ class ObjectiveArguments:
     objective: str = option(
         "span",
         "SpanBERT's spans, tokens, whole words, n-grams of words, similar words, pairs in four attention modes, "
-        "tokens with entities; of encoder-decoders MASS's, BART's, T5's; XLM's of translations.",
+        "tokens with entities, ELECTRA's; of encoder-decoders MASS's, BART's, T5's; XLM's of translations.",
         choices=OBJECTIVE_NAMES,
     )
-    mlm_probability: Share = option(0.15, "Share of tokens to predict.")
-    mask_replace_prob: Share = option(0.8, "Share of those that become [MASK].")
-    random_replace_prob: Share = option(0.1, "Share of those that become random tokens.")
+    mlm_probability: Share | None = option(None, "Share of tokens to predict (0.15).")
+    mask_replace_prob: Share | None = option(None, "Share of those that become [MASK] (0.8; electra 0.85).")
+    random_replace_prob: Share | None = option(None, "Share of those that become random tokens (0.1; electra 0).")
     budget: str | None = option(
         None,
         "Number of predicted tokens: BERT's rounded share, or RoBERTa's, whose mean is the share (default: exact).",
@@ -177,6 +181,11 @@ class ObjectiveArguments:
     entity_replace_prob: Share = option(0.05, "Share of entities that become others.")
     entity_mask_prob: Share = option(0.15, "Share of entities that are taken away.")
     min_entities: Count = option(5, "Rows with fewer entities are dropped (ernie_thu).")
+    generator_size: PositiveShare = option(0.25, "Width of a new generator as a share of the model's (base: 1/3).")
+    generator_layers: PositiveShare = option(1.0, "Its layers as a share of the model's.")
+    generator_name_or_path: str | None = option(None, "A trained generator in the place of a new one.")
+    generator_loss_weight: Weight = option(1.0, "Weight of the generator's term.")
+    discriminator_loss_weight: Weight = option(50.0, "Weight of the replaced tokens' term.")
     segmenter: str | None = option(
         None, "Words of unspaced text (needs the extra zh). Default: the tokenizer's.", choices=("jieba",)
     )
@@ -202,7 +211,7 @@ class ObjectiveArguments:
 
     def check(self) -> None:
         """Refuse values that contradict each other."""
-        shares = self.mask_replace_prob + self.random_replace_prob
+        shares = (self.mask_replace_prob or 0) + (self.random_replace_prob or 0)
         if not shares <= 1 + 1e-9:
             raise ValueError(
                 f"`mask_replace_prob` and `random_replace_prob` must be 1 at most together, got {shares}: the rest "

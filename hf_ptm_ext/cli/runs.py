@@ -22,9 +22,9 @@ from ..files import read_json
 from ..files import write_whole as write_whole
 from ..redaction import redacted
 from ..trainers import checkpoints, last_complete_checkpoint
+from ..trainers.auxiliary import AUXILIARY_FILE
 from ..trainers.manifest import JOB_FILE, MANIFEST, TRAINER_STATE
 from ..trainers.pushes import PUSHED_FROM
-from ..trainers.sharding import plain_class
 from .arguments import GO_ON
 from .console import console, is_first_process, log_to_console
 from .recipes import OWN_RECIPE, is_written, write_recipe
@@ -275,10 +275,10 @@ def save_trained(
     output: Path, trainer: Any, *processors: Any, also: Callable[[Path], None] = lambda folder: None
 ) -> None:
     """Write a Trainer's plain model, what prepares its input and what else comes with it into the output folder."""
-    state_dict = trainer.plain_state()
+    state_dict = trainer.whole_state()
     if trainer.is_world_process_zero():
-        with written_aside(output) as partial, plain_class(trainer.saved_model) as model:
-            model.save_pretrained(partial, state_dict=state_dict)
+        with written_aside(output) as partial:
+            trainer.save_whole(partial, state_dict)
             for processor in processors:
                 processor.save_pretrained(partial)
             also(partial)
@@ -300,6 +300,7 @@ def written_aside(output: Path) -> Iterator[Path]:
         if CONFIG_NAME in {file.name for file in files}:
             for old in (
                 output / CONFIG_NAME,
+                output / AUXILIARY_FILE,
                 *output.glob("model*.safetensors*"),
                 *output.glob("pytorch_model*.bin*"),
             ):

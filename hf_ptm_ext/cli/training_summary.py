@@ -34,7 +34,9 @@ class TrainingSummary(TrainerCallback):
         inner = model.get_base_model() if hasattr(model, "get_base_model") else model
         share = "all" if trained == total else f"{100 * trained / total:.2f} %"
         name = type(inner).__name__.removeprefix("FSDP")
-        return f"model    {name}, {total:,} parameters, {share} of them trained"
+        beside = sum(value.numel() for value in self.trainer.model.parameters()) - total
+        more = f", {beside:,} more beside it" if beside and hasattr(self.trainer, "auxiliary_file") else ""
+        return f"model    {name}, {total:,} parameters, {share} of them trained{more}"
 
     @staticmethod
     def _updates(args: Any, state: Any, loader: Any) -> str:

@@ -11,10 +11,12 @@ from typing import Any, ClassVar
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
+from transformers.utils import cached_file
 
 from ..files import file_aside
 from .base import PtmTrainer, from_checkpoint
 from .pretraining import PreTrainingTrainer
+from .sharding import plain_class
 
 AUXILIARY_FILE = "auxiliary_heads.safetensors"
 WRAPPED = "model."
@@ -31,15 +33,19 @@ def unlike(own: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor]) -
     return sorted(own.keys() ^ state.keys()) + [name for name in both if own[name].shape != state[name].shape]
 
 
-def plain_part(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Of a wrapper's weights the plain model's, under its own names."""
-    return {name[len(WRAPPED) :]: value for name, value in state.items() if name.startswith(WRAPPED)}
+def part_of(state: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    """Of a wrapper's weights those of one model inside it, under its own names."""
+    return {name[len(prefix) :]: value for name, value in state.items() if name.startswith(prefix)}
 
 
 class AuxiliaryObjective(nn.Module):
-    """A masked language model with further parameters around it; `model` is the plain model."""
+    """A masked language model with further parameters around it; `model` is the plain model.
+
+    `models_beside` names attributes that are models of their own, which a job saves as folders of these names.
+    """
 
     model: Any
+    models_beside: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, model: Any):
         super().__init__()
@@ -66,9 +72,14 @@ class AuxiliaryObjective(nn.Module):
         """As the plain model's own."""
         self.model.activation_checkpointing_enable(activation_checkpointing_kwargs, **kwargs)
 
+    def auxiliary_names(self) -> list[str]:
+        """Name the parameters that are not the plain model's."""
+        return [name for name in self.state_dict() if not name.startswith(WRAPPED)]
+
     def auxiliary_state_dict(self) -> dict[str, torch.Tensor]:
         """Give the parameters that are not the plain model's."""
-        return written({name: value for name, value in self.state_dict().items() if not name.startswith(WRAPPED)})
+        state = self.state_dict()
+        return written({name: state[name] for name in self.auxiliary_names()})
 
     def load_auxiliary_state_dict(self, state: dict[str, torch.Tensor]) -> None:
         """Load the parameters that are not the plain model's."""
@@ -82,6 +93,23 @@ class AuxiliaryObjective(nn.Module):
         self.load_state_dict(state, strict=False)
 
 
+def load_beside(wrapper: AuxiliaryObjective, name: str, revision: str = "main") -> bool:
+    """Take the other parameters that lie beside a checkpoint, a folder or repository of the Hub; say if they fit."""
+    names = wrapper.auxiliary_names()
+    file = names and cached_file(
+        name,
+        AUXILIARY_FILE,
+        revision=revision,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    state = load_file(str(file)) if file else {}
+    if not state or unlike(wrapper.auxiliary_state_dict(), state):
+        return False
+    wrapper.load_auxiliary_state_dict(state)
+    return True
+
+
 class PlainModelCheckpoints(PtmTrainer):
     """Checkpoints of an `AuxiliaryObjective`: the plain model's, with one more file for the other parameters."""
 
@@ -92,9 +120,15 @@ class PlainModelCheckpoints(PtmTrainer):
         """The wrapper's plain model."""
         return super().saved_model.model
 
-    def plain_state(self) -> dict[str, torch.Tensor] | None:
-        state = super().plain_state()
-        return None if state is None else plain_part(state)
+    def save_whole(self, folder: str | Path, state: dict[str, torch.Tensor] | None) -> None:
+        """Write the plain model, its other parameters, and the models that are trained beside it, each a folder."""
+        wrapper = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
+        super().save_whole(folder, None if state is None else part_of(state, WRAPPED))
+        self._save_auxiliary(wrapper, folder, state)
+        for name in wrapper.models_beside:
+            part = None if state is None else part_of(state, f"{name}.")
+            with plain_class(getattr(wrapper, name)) as model:
+                model.save_pretrained(Path(folder) / name, state_dict=part)
 
     @contextmanager
     def _plain_model(self, wrapper: AuxiliaryObjective) -> Iterator[None]:
@@ -107,16 +141,18 @@ class PlainModelCheckpoints(PtmTrainer):
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
         wrapper = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
-        if state_dict is None:
-            plain, auxiliary = None, wrapper.auxiliary_state_dict()
-        else:
-            plain = plain_part(state_dict)
-            auxiliary = {name: value for name, value in state_dict.items() if not name.startswith(WRAPPED)}
         with self._plain_model(wrapper):
-            super()._save(output_dir, plain)
-        if self.args.should_save and auxiliary:
-            with file_aside(Path(output_dir or self.args.output_dir) / self.auxiliary_file) as partial:
-                save_file(written(auxiliary), str(partial))
+            super()._save(output_dir, None if state_dict is None else part_of(state_dict, WRAPPED))
+        if self.args.should_save:
+            self._save_auxiliary(wrapper, output_dir or self.args.output_dir, state_dict)
+
+    def _save_auxiliary(self, wrapper: AuxiliaryObjective, folder: str | Path, state: dict[str, Any] | None) -> None:
+        """Write the parameters that are not the plain model's, if there are any."""
+        names = wrapper.auxiliary_names()
+        if names:
+            state = wrapper.state_dict() if state is None else state
+            with file_aside(Path(folder) / self.auxiliary_file) as partial:
+                save_file(written({name: state[name] for name in names}), str(partial))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         if self.is_fsdp_enabled:  # saved and loaded as one sharded whole
@@ -137,7 +173,7 @@ class PlainModelCheckpoints(PtmTrainer):
         self._load_auxiliary(wrapper, str(self.state.best_model_checkpoint))
 
     def _load_auxiliary(self, wrapper: AuxiliaryObjective, checkpoint: str) -> None:
-        if not wrapper.auxiliary_state_dict():
+        if not wrapper.auxiliary_names():
             return
         path = Path(checkpoint) / self.auxiliary_file
         if not path.is_file():

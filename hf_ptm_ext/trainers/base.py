@@ -113,11 +113,6 @@ class PtmTrainer(HalfWeights, GuardedUpdates, HubPushes, ExactResume, CompleteCh
         self._evaluated_rows = torch.zeros(2)  # with a label, all
         self._weights_of: tuple[Any, int] | None = None
 
-    @property
-    def saved_model(self) -> Any:
-        """The plain model that checkpoints hold."""
-        return self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
-
     def _set_signature_columns_if_needed(self) -> None:
         """As upstream; the columns that the collator reads are not dropped either."""
         super()._set_signature_columns_if_needed()

@@ -15,7 +15,7 @@ from transformers.utils import ModelOutput
 
 from ..objectives import masked_lm_loss
 from ..objectives.replaced_tokens import replaced_token_loss, sample_tokens
-from .auxiliary import AuxiliaryObjective, AuxiliaryObjectiveTrainer, written
+from .auxiliary import AuxiliaryObjective, AuxiliaryObjectiveTrainer
 from .base import from_checkpoint
 from .pretraining import target_sums
 
@@ -83,6 +83,8 @@ class ElectraForReplacedTokenDetection(AuxiliaryObjective):
         (True, torch.Size([1, 4]))
     """
 
+    models_beside = ("generator",)
+
     def __init__(
         self,
         discriminator: Any,
@@ -121,12 +123,11 @@ class ElectraForReplacedTokenDetection(AuxiliaryObjective):
     def loss_weights(self) -> dict[str, float]:
         return {"mlm": self.generator_loss_weight, "rtd": self.discriminator_loss_weight, "replaced": 0, "flagged": 0}
 
-    def auxiliary_state_dict(self) -> dict[str, torch.Tensor]:
-        """Give the generator's own parameters: those that it shares are the plain model's."""
+    def auxiliary_names(self) -> list[str]:
+        """Name the generator's own parameters: those that it shares are the plain model's."""
         shared = {id(value) for value in self.model.parameters()}
         tied = {name for name, value in self.named_parameters(remove_duplicate=False) if id(value) in shared}
-        state = {name: value for name, value in self.state_dict().items() if name not in tied}
-        return written({name: value for name, value in state.items() if name.startswith("generator.")})
+        return [name for name in super().auxiliary_names() if name not in tied]
 
     def count_targets(self, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
         """Tokens that are no padding, over which the discriminator's term is a mean."""

@@ -214,9 +214,15 @@ class ShardedModels(TypedTrainer):
                 state[name] = state[first.setdefault(id(parameter), name)]
         return {name: value.reshape(()) if name in self._scalars else value for name, value in state.items()}
 
-    def plain_state(self) -> dict[str, torch.Tensor] | None:
-        """Of `whole_state` what `saved_model` is saved with."""
-        return self.whole_state()
+    @property
+    def saved_model(self) -> Any:
+        """The plain model that checkpoints hold."""
+        return self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
+
+    def save_whole(self, folder: str | Path, state: dict[str, torch.Tensor] | None) -> None:
+        """Write `saved_model`, of a sharded one the weights of `whole_state`; for the first process alone."""
+        with plain_class(self.saved_model) as model:
+            model.save_pretrained(folder, state_dict=state)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """As upstream; of a sharded model everything, but for checkpoints, which hold its shards."""

@@ -30,6 +30,8 @@ CASES = {
     "span": {"pack_rows": "true"},
     "span, pairs": {"pack_rows": "true", "next_sentence_prediction": "true"},
     "unilm": {"pack_rows": "true", "family": "unilm"},
+    "electra": {},
+    "electra, packed": {"pack_rows": "true"},
     "mass": {},
     "text_infilling": {},
     "span_corruption": {},

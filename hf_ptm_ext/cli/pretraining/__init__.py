@@ -11,11 +11,13 @@ from .masking import (
     UniLMMasking,
     WholeWordMasking,
 )
+from .replaced_tokens import ReplacedTokens
 
 OBJECTIVES: dict[str, type[Objective]] = {
     cls.name: cls
     for cls in (
         *(SpanMasking, TokenMasking, WholeWordMasking, NgramMasking, SimilarWords, UniLMMasking, EntityDenoising),
+        *(ReplacedTokens,),
         *(Mass, TextInfilling, SpanCorruption, TranslationMasking),
     )
 }

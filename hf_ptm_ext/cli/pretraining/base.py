@@ -1,7 +1,29 @@
-"""What the pre-training job asks of an objective."""
+"""What the pre-training job asks of an objective.
 
+To add one: write a subclass of `Objective` (of `Masking` for hidden tokens of any encoder, of `Restoring` for
+encoder-decoders) in a file of this folder, and name it in `OBJECTIVES` (`__init__.py`) and in `OBJECTIVE_NAMES`
+(`pretrain_arguments.py`). Options go into `ObjectiveArguments`, and into its `of` if they are of one objective alone.
+
+| it says | by |
+| --- | --- |
+| what the card and the Hub are told | `name`, `description`, `template`, `head`, `pipeline_tag` |
+| which model it trains | `load`, mostly `self.upstream(AutoModelFor..., check)` for classes of transformers |
+| parameters and terms around that model | `wrap`: an `AuxiliaryObjective`, and `trainer_class`, its Trainer; what is |
+| | saved is the plain model, with these parameters beside it, from where a next run takes them |
+| what the printed table calls its terms | `terms`: name of the term -> words, for those that `TERMS` lacks |
+| its rows | `rows` (all of them), `keep` and `add_words` (each); of two texts `pairs`, `pairs_of`, `pair_label` |
+| its masks | `collator_class`, `given` (the options it takes), `collator_options`; `budgets`, its fixed sizes |
+| its own defaults | `defaults`: option -> value, of options that are `None` unless given |
+| what it refuses | `check`, before anything is read |
+| further folders and files | `processors`; `models_beside` of the wrapper |
+
+For terms of several parts to be exact over an update, the wrapper's forward takes `num_items_in_batch` and
+`target_counts`, and its Trainer names the label columns in `target_columns`; `evaluation_sums` gives sums per term.
+"""
+
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -20,11 +42,18 @@ from ...data import (
 )
 from ...data.bad_rows import SKIP
 from ...data.packing import FULL_SENTENCES
+from ...data.sentence_pairs import SentencePair, TokenDocument
+from ...trainers import PreTrainingTrainer
+from ...trainers.auxiliary import load_beside
 from ..arguments import ModelArguments
 from ..console import bar
-from ..families import takes
+from ..families import takes, upstream_model
 from ..pretrain_arguments import DataArguments, ObjectiveArguments
 
+logger = logging.getLogger(__name__)
+
+# Of options that have another default in some objective.
+DEFAULTS = {"mlm_probability": 0.15, "mask_replace_prob": 0.8, "random_replace_prob": 0.1}
 PARALLEL = ("source_column", "target_column", "target_train_file", "target_validation_file")
 
 
@@ -37,15 +66,18 @@ class Objective(ABC):
     """An objective: what it reads, which model it trains, and what its collator hides.
 
     Its attributes: `name`, of the option `objective`; `description`, of the card; `template`, of the card (`None`: the
-    family's, which speaks of its own objective); `pipeline_tag`, the Hub's; `family`, of a new model; `term`, what the
-    loss of the labels is called; `denoises`, whether the labels are more than the hidden tokens; `pairs`, whether rows
-    are of two segments (`None`: if asked); `parallel`, whether it reads sentences with translations; `columns`, those
-    with a row's tokens; `collator_class`, what hides them, and `given`, the options that it takes.
+    family's, which speaks of its own objective), and `head`, what it calls the model's; `pipeline_tag`, the Hub's;
+    `family`, of a new model; `term`, what the loss of the labels is called; `denoises`, whether the labels are more
+    than the hidden tokens; `pairs`, whether rows are of two segments (`None`: if asked), and `pair_label`, the column
+    that says how these stand to each other; `parallel`, whether it reads sentences with translations; `columns`, those
+    with a row's tokens; `collator_class`, what hides them, and `given`, the options that it takes; `defaults`, of
+    options that are `None` unless given; `trainer_class`; `terms`, what the printed table calls further terms.
     """
 
     name: ClassVar[str]
     description: ClassVar[str]
     template: ClassVar[str | None] = "encoder"
+    head: ClassVar[str] = "a masked-language-model head"
     pipeline_tag: ClassVar[str] = "fill-mask"
     family: ClassVar[str] = "spanbert"
     term: ClassVar[str] = "mlm"
@@ -54,6 +86,10 @@ class Objective(ABC):
     pair_variant: ClassVar[str] = "bert"
     parallel: ClassVar[bool] = False
     columns: ClassVar[Sequence[str]] = ("input_ids",)
+    pair_label: ClassVar[str] = "next_sentence_label"
+    terms: ClassVar[Mapping[str, str]] = {}
+    trainer_class: ClassVar[type[PreTrainingTrainer]] = PreTrainingTrainer
+    defaults: ClassVar[Mapping[str, float]] = {}
     collator_class: ClassVar[Any]
     given: ClassVar[Sequence[str]] = ("mlm_probability", "mask_replace_prob", "random_replace_prob")
     tokenizer: Any  # set by `prepare`
@@ -61,10 +97,14 @@ class Objective(ABC):
 
     def __init__(self, model_args: ModelArguments, data_args: DataArguments, options: ObjectiveArguments):
         self.model_args, self.data_args, self.options = model_args, data_args, options
+        for name, value in (DEFAULTS | dict(self.defaults)).items():
+            if getattr(options, name) is None:
+                setattr(options, name, value)
 
     def check(self) -> None:
         """Complete the arguments, and refuse those that do not go together, before anything is read."""
         data, options = self.data_args, self.options
+        options.check()
         if self.model_args.chosen_family is None or self.pairs:
             self.model_args.family = self.family
         if not self.parallel and any(getattr(data, name) is not None for name in PARALLEL):
@@ -137,39 +177,57 @@ class Objective(ABC):
 
     def _segment_pairs(self, documents: Any, seed: int) -> list[dict[str, Any]]:
         """Two segments with `next_sentence_label`."""
-        pairs = next_sentence_pairs(
-            list(encode_documents(bar(documents, "documents"), self.tokenizer)),
-            self.data_args.max_seq_length - self.specials.pair_count,
-            np.random.default_rng(seed),
-            variant=self.pair_variant,
-        )
-        rows = [pair.features(self.specials) for pair in pairs]
+        encoded = list(encode_documents(bar(documents, "documents"), self.tokenizer))
+        longest = self.data_args.max_seq_length - self.specials.pair_count
+        pairs = self.pairs_of(encoded, longest, np.random.default_rng(seed))
+        rows = [pair.features(self.specials, self.pair_label) for pair in pairs]
         if self.data_args.pack_rows:
             most = {"max_sequences": self.data_args.sequences_of_row}
             packer = RowPacker(self.data_args.tokens_of_row, self.tokenizer.pad_token_id, **most)
             rows = [row for pair in rows for row in packer.add(pair)] + packer.flush()
         return rows
 
+    def pairs_of(
+        self, documents: Sequence[TokenDocument], max_tokens: int, generator: np.random.Generator
+    ) -> Iterator[SentencePair]:
+        """Pairs of segments of at most so many tokens, out of documents of token ids."""
+        return next_sentence_pairs(documents, max_tokens, generator, variant=self.pair_variant)
+
     # ---- model ----
+
+    def upstream(self, auto_class: Any, check: Any = lambda config: None, **fields: Any) -> Any:
+        """A checkpoint or a new model under an auto class of transformers; a new one's config is told `fields`."""
+        return upstream_model(
+            self.model_args, auto_class, self.tokenizer, self.data_args.max_seq_length, check, **fields
+        )
+
+    def wrap(self, model: Any) -> Any:
+        """What is trained: the model itself, or an `AuxiliaryObjective` around it."""
+        return model
 
     @abstractmethod
     def load(self) -> Any:
         """Load or make the model."""
 
     def build(self) -> Any:
-        """Load or make the model, and refuse rows that it cannot take."""
+        """Load or make `model`, and refuse rows that it cannot take; gives what is trained, see `wrap`."""
         data, self.model = self.data_args, self.load()
+        trained = self.wrap(self.model)
         positions = getattr(self.model.config, "max_position_embeddings", None)
         if positions is not None and data.max_seq_length > positions:
             raise ValueError(
                 f"`max_seq_length` must not exceed the model's {positions} positions, got {data.max_seq_length}."
             )
-        if data.pack_rows and not takes(self.model, "sequence_ids"):
+        if data.pack_rows and not takes(trained, "sequence_ids"):
             raise ValueError(
                 f"`pack_rows` needs a model that keeps the sequences of a row apart, and {type(self.model).__name__} "
                 "does not take `sequence_ids`. Leave it out, or train a family of this package (`hf-ptm-ext systems`)."
             )
-        return self.model
+        name = self.model_args.model_name_or_path
+        if trained is not self.model and name is not None and trained.auxiliary_names():
+            found = load_beside(trained, name, self.model_args.model_revision)
+            logger.info("%s beside `model_name_or_path` = %s.", "Parameters go on" if found else "None fit", name)
+        return trained
 
     # ---- collator ----
 

@@ -16,7 +16,7 @@ from ...conversion.mass import LAYOUT as MASS
 from ...data import encode_documents
 from ...models.configuration_mass import MassConfig
 from ..console import bar
-from ..families import architecture_config, attention, load_checkpoint, named_config, new_config, takes
+from ..families import takes
 from .base import Objective, long_enough
 
 SENTINELS = [f"<extra_id_{number}>" for number in range(100)]
@@ -61,15 +61,7 @@ class Restoring(Objective):
 
     def load(self) -> Any:
         """Load or make the model."""
-        model = self.model_args
-        if model.model_name_or_path is not None:
-            built = load_checkpoint(model, self.auto_class, self.tokenizer, self.check_config)
-        else:
-            named = named_config(model) if model.config_name else None
-            config = named or architecture_config(model, "a model type of transformers")
-            self.check_config(config)
-            fitted = new_config(model, config, self.tokenizer, self.data_args.max_seq_length, **self.new_fields())
-            built = self.auto_class.from_config(fitted, **attention(model))
+        built = self.upstream(self.auto_class, self.check_config, **self.new_fields())
         if self.needed is not None and not takes(built, self.needed):
             raise ValueError(
                 f"Objective {self.name} gives `{self.needed}`, which {type(built).__name__} does not take. Train a "

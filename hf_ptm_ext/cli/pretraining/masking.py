@@ -103,7 +103,7 @@ class Masking(Objective):
 
     def budgets(self) -> dict[str, int]:
         """The number of labels; each content block of a row rounds its own up."""
-        labels = self.options.mlm_probability * self.data_args.tokens_of_row + self.blocks
+        labels = float(self.options.mlm_probability or 0) * self.data_args.tokens_of_row + self.blocks
         return {"label_budget": 8 * math.ceil(labels / 8)}
 
 
