@@ -102,6 +102,9 @@ ELECTRA | (ELECTRA) | - | DataCollatorForMaskedLanguageModeling | mlm rtd
 XLNet | (XLNet) | - | DataCollatorForPermutationLanguageModeling | - | -
     | 1906.08237 | XLNet: Generalized Autoregressive Pretraining for Language Understanding
     | how-to/own_trainer | -
+InfoWord | (any encoder) | - | DataCollatorForInfoWord | mlm dim | trainers.InfoWordTrainer
+    | 1910.08350 | A Mutual Information Maximization Perspective of Language Representation Learning
+    | how-to/own_trainer | -
 KEPLER | (any encoder) | - | DataCollatorForKnowledgeEmbedding | mlm ke | trainers.KnowledgeEmbeddingTrainer
     | 1911.06136 | KEPLER: A Unified Model for Knowledge Embedding and Pre-trained Language Representation
     | families/kepler_and_wklm | -

@@ -33,6 +33,7 @@ from transformers import DataCollatorForPermutationLanguageModeling as UpstreamP
 
 from hf_ptm_ext.collators import (
     DataCollatorForErnieMasking,
+    DataCollatorForInfoWord,
     DataCollatorForMaskedLanguageModeling,
     DataCollatorForMassPreTraining,
     DataCollatorForNgramMasking,
@@ -220,6 +221,13 @@ def bench_objectives(tokenizer: BertTokenizerFast, batches: list[list[dict[str, 
     ]
     contenders: dict[str, tuple[Callable[[Any], Any], list[Any]]] = {
         "n-grams of words": (DataCollatorForNgramMasking(tokenizer, seed=0), rows),
+        "tokens by frequency": (
+            DataCollatorForMaskedLanguageModeling(
+                tokenizer, budget="exact", sample_alpha=0.5, token_counts=[1] * len(tokenizer), seed=0
+            ),
+            rows,
+        ),
+        "sentences and n-grams": (DataCollatorForInfoWord(tokenizer, seed=0), rows),
         "phrases": (DataCollatorForErnieMasking(tokenizer, levels={"phrase": "phrase_ids"}, seed=0), units),
         "permutations": (DataCollatorForPermutationLanguageModeling(tokenizer, seed=0), rows),
         "upstream permutations": (UpstreamPermutations(tokenizer), rows),

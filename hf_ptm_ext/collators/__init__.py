@@ -6,6 +6,7 @@ from .denoising_entities import DataCollatorForDenoisingEntities
 from .entity_catalogue import EntityCatalogue
 from .entity_replacement import DataCollatorForEntityReplacement
 from .ernie_masking import DataCollatorForErnieMasking
+from .infoword import DataCollatorForInfoWord
 from .knowledge_embedding import DataCollatorForKnowledgeEmbedding
 from .masked_lm import DataCollatorForMaskedLanguageModeling
 from .mass import MASS_VARIANTS, DataCollatorForMassPreTraining
@@ -30,6 +31,7 @@ __all__ = [
     "DataCollatorForDenoisingEntities",
     "DataCollatorForEntityReplacement",
     "DataCollatorForErnieMasking",
+    "DataCollatorForInfoWord",
     "DataCollatorForKnowledgeEmbedding",
     "DataCollatorForMacBertMasking",
     "DataCollatorForMaskedLanguageModeling",

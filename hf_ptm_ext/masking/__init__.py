@@ -28,7 +28,13 @@ from .infilling import (
     poisson_length_probabilities,
     sample_infilling_spans,
 )
-from .ngrams import inverse_size_probabilities, ngram_size_probabilities, sample_ngrams, sample_word_ngrams
+from .ngrams import (
+    inverse_size_probabilities,
+    ngram_size_probabilities,
+    sample_ngrams,
+    sample_ngrams_of_rows,
+    sample_word_ngrams,
+)
 from .pairs import boundary_pairs, fixed_label_positions, pack_pairs
 from .permutation import permutation_mask, sample_context_ngrams
 from .ragged import (
@@ -143,6 +149,7 @@ __all__ = [
     "sample_fragments",
     "sample_infilling_spans",
     "sample_ngrams",
+    "sample_ngrams_of_rows",
     "sample_pieces",
     "sample_span_corruption",
     "sample_spans",

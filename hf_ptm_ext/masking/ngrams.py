@@ -189,6 +189,41 @@ def sample_word_ngrams(
     ).reshape(candidates.shape)
 
 
+def sample_ngrams_of_rows(
+    candidates: np.ndarray, block_starts: np.ndarray, sizes: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw n-grams of given sizes from each row, every place at which one fits equally likely; they may overlap.
+
+    Args:
+        candidates: Boolean `(batch, seq_len)`.
+        block_starts: Boolean `(batch, seq_len)`; no n-gram crosses the beginning of a block.
+        sizes: Tokens of each n-gram, int `(batch, ngrams)`; cut to the longest block of the row.
+        rng: Source of randomness.
+
+    Returns:
+        First position and number of tokens of each, int64 `(batch, ngrams)`; both 0 in a row without candidates.
+
+    Examples:
+        >>> text = np.ones((1, 3), dtype=bool)
+        >>> sample_ngrams_of_rows(text, text & False, np.array([[3, 9]]), np.random.default_rng(0))
+        (array([[0, 0]]), array([[3, 3]]))
+    """
+    blocks = find_segments(candidates, block_starts)
+    longest = np.zeros(len(candidates), dtype=np.int64)
+    np.maximum.at(longest, blocks.row, blocks.lengths)
+    lengths = np.minimum(sizes, longest[:, None])
+    starts = np.zeros_like(lengths)
+    some = longest > 0
+    for column, length in enumerate(lengths.T):
+        places = np.maximum(blocks.lengths - length[blocks.row] + 1, 0)
+        of_row = np.bincount(blocks.row, weights=places, minlength=len(candidates)).astype(np.int64)
+        drawn = np.cumsum(of_row) - of_row + (rng.random(len(of_row)) * of_row).astype(np.int64)
+        ends = np.cumsum(places)
+        block = np.searchsorted(ends, drawn[some], side="right")
+        starts[some, column] = blocks.start[block] + drawn[some] - (ends - places)[block]
+    return starts, lengths
+
+
 def _walk_words(
     size: int,
     owners: list[int],

@@ -7,6 +7,7 @@ from .attention import (
     tinybert_attention_loss,
     tinybert_attention_loss_from_projections,
 )
+from .contrastive import contrastive_scores, gather_keys, info_nce_loss
 from .entity_replacement import boundary_states, entity_replacement_loss
 from .hidden_states import (
     cosine_loss,
@@ -30,10 +31,13 @@ __all__ = [
     "annealed_weight",
     "attention_scores",
     "boundary_states",
+    "contrastive_scores",
     "cosine_loss",
     "entity_replacement_loss",
     "feature_map_loss",
+    "gather_keys",
     "hidden_mse_loss",
+    "info_nce_loss",
     "knowledge_embedding_loss",
     "knowledge_embedding_scores",
     "label_smoothed_loss",

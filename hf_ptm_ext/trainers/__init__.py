@@ -3,6 +3,7 @@
 from .auxiliary_lm import AuxiliaryLanguageModelCallback
 from .base import PtmTrainer, ResumableTrainer
 from .entity_replacement import EntityReplacementModel, EntityReplacementTrainer
+from .infoword import InfoWordModel, InfoWordTrainer
 from .knowledge_embedding import KnowledgeEmbeddingModel, KnowledgeEmbeddingTrainer
 from .manifest import checkpoints, last_complete_checkpoint
 from .master_weights import MasterAdamW
@@ -40,6 +41,8 @@ __all__ = [
     "EntityReplacementModel",
     "EntityReplacementTrainer",
     "GradualUnfreezingCallback",
+    "InfoWordModel",
+    "InfoWordTrainer",
     "KnowledgeEmbeddingModel",
     "KnowledgeEmbeddingTrainer",
     "MasterAdamW",

@@ -3,6 +3,7 @@
 A checkpoint is the plain model's, under its own class; a relation table or a classifier lies beside it.
 """
 
+import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from torch import nn
 from transformers.utils import cached_file
 
 from ..files import file_aside
+from ..objectives import masked_lm_loss
 from .base import PtmTrainer, from_checkpoint
 from .pretraining import PreTrainingTrainer
 from .sharding import plain_class
@@ -62,6 +64,13 @@ class AuxiliaryObjective(nn.Module):
     def loss_weights(self) -> dict[str, float]:
         """Weight of each term in the loss, by its name; 1 where none is given."""
         return {}
+
+    def masked_lm_term(self, labels: torch.Tensor, count: Any, text: dict[str, Any]) -> torch.Tensor:
+        """The plain model's own loss of masked tokens, a mean over `count` labels (`None`: those of the batch)."""
+        if "num_items_in_batch" in inspect.signature(self.model.forward).parameters:
+            return self.model(labels=labels, num_items_in_batch=count, **text).loss
+        text = {name: value for name, value in text.items() if name != "label_positions"}
+        return masked_lm_loss(self.model(**text).logits, labels, count)
 
     @property
     def is_activation_checkpointing(self) -> bool:

@@ -5,14 +5,13 @@
 What is trained and saved is a plain masked language model, RoBERTa in the paper; the relation vectors lie beside it.
 """
 
-import inspect
 from typing import Any
 
 import torch
 from torch import nn
 from transformers.utils import ModelOutput
 
-from ..objectives import knowledge_embedding_loss, knowledge_embedding_scores, masked_lm_loss
+from ..objectives import knowledge_embedding_loss, knowledge_embedding_scores
 from .auxiliary import AuxiliaryObjective, AuxiliaryObjectiveTrainer
 from .pretraining import sums_of_batch
 
@@ -65,7 +64,6 @@ class KnowledgeEmbeddingModel(AuxiliaryObjective):
         if variant not in VARIANTS:
             raise ValueError(f"`variant` must be one of {', '.join(VARIANTS)}, got {variant!r}.")
         self.gamma, self.norm, self.variant, self.ke_loss_weight = float(gamma), norm, variant, float(ke_loss_weight)
-        self._model_counts = "num_items_in_batch" in inspect.signature(model.forward).parameters
         if variant != "rel":
             if num_relations < 1:
                 raise ValueError(f"`num_relations` must be positive, got {num_relations}.")
@@ -111,7 +109,8 @@ class KnowledgeEmbeddingModel(AuxiliaryObjective):
         """
         terms: dict[str, torch.Tensor] = {}
         if labels is not None:
-            terms["mlm_loss"] = self._mlm_loss(input_ids, attention_mask, labels, num_items_in_batch, kwargs)
+            text = {"input_ids": input_ids, "attention_mask": attention_mask, **kwargs}
+            terms["mlm_loss"] = self.masked_lm_term(labels, num_items_in_batch, text)
         if relation_ids is not None:
             descriptions: Any = (description_input_ids, description_attention_mask, relation_ids)
             positive, negative = self.scores(*descriptions)
@@ -123,14 +122,6 @@ class KnowledgeEmbeddingModel(AuxiliaryObjective):
             )
         weights = {"ke_loss": self.ke_loss_weight}
         return ModelOutput(loss=sum(weights.get(name, 1.0) * value for name, value in terms.items()), **terms)
-
-    def _mlm_loss(self, input_ids: Any, attention_mask: Any, labels: Any, count: Any, more: dict[str, Any]) -> Any:
-        if self._model_counts:
-            more = {**more, "num_items_in_batch": count}
-            return self.model(input_ids=input_ids, attention_mask=attention_mask, labels=labels, **more).loss
-        more = {name: value for name, value in more.items() if name != "label_positions"}
-        logits = self.model(input_ids=input_ids, attention_mask=attention_mask, **more).logits
-        return masked_lm_loss(logits, labels, count)
 
     def scores(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, relation_ids: torch.Tensor
