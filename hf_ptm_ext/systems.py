@@ -104,7 +104,7 @@ XLNet | (XLNet) | - | DataCollatorForPermutationLanguageModeling | - | -
     | how-to/own_trainer | -
 InfoWord | (any encoder) | - | DataCollatorForInfoWord | mlm dim | trainers.InfoWordTrainer
     | 1910.08350 | A Mutual Information Maximization Perspective of Language Representation Learning
-    | how-to/own_trainer | -
+    | how-to/own_trainer | pretrain --objective infoword --model_name_or_path BERT --train_file corpus.txt
 KEPLER | (any encoder) | - | DataCollatorForKnowledgeEmbedding | mlm ke | trainers.KnowledgeEmbeddingTrainer
     | 1911.06136 | KEPLER: A Unified Model for Knowledge Embedding and Pre-trained Language Representation
     | families/kepler_and_wklm | -

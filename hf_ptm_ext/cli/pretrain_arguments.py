@@ -12,7 +12,7 @@ from .ranges import Below1, Count, OpenShare, Positive, PositiveShare, RowLength
 
 # Of `pretraining.OBJECTIVES`, which reads this module.
 OBJECTIVE_NAMES = (
-    *("span", "mlm", "wwm", "ngram", "macbert", "unilm", "ernie_thu", "electra"),
+    *("span", "mlm", "wwm", "ngram", "macbert", "unilm", "ernie_thu", "electra", "infoword"),
     *("mass", "text_infilling", "span_corruption", "tlm"),
 )
 
@@ -138,6 +138,10 @@ class ObjectiveArguments:
             *("generator_size", "generator_layers", "generator_name_or_path"),
             *("generator_loss_weight", "discriminator_loss_weight"),
         ),
+        "infoword": (
+            *("budget", "sample_alpha", "random_by_frequency", "min_ngram_length", "max_ngram_length"),
+            *("ngrams_per_row", "dim_loss_weight", "temperature", "gather_negatives"),
+        ),
         "mass": ("mass_variant", "mask_prob"),
         "text_infilling": ("mask_ratio", "poisson_lambda", "permute_sentence_ratio", "rotate_ratio"),
         "span_corruption": ("noise_density", "mean_noise_span_length"),
@@ -147,7 +151,8 @@ class ObjectiveArguments:
     objective: str = option(
         "span",
         "SpanBERT's spans, tokens, whole words, n-grams of words, similar words, pairs in four attention modes, "
-        "tokens with entities, ELECTRA's; of encoder-decoders MASS's, BART's, T5's; XLM's of translations.",
+        "tokens with entities, ELECTRA's, sentences with n-grams; of encoder-decoders MASS's, BART's, T5's; XLM's of "
+        "translations.",
         choices=OBJECTIVE_NAMES,
     )
     mlm_probability: Share | None = option(None, "Share of tokens to predict (0.15).")
@@ -186,6 +191,12 @@ class ObjectiveArguments:
     generator_name_or_path: str | None = option(None, "A trained generator in the place of a new one.")
     generator_loss_weight: Weight = option(1.0, "Weight of the generator's term.")
     discriminator_loss_weight: Weight = option(50.0, "Weight of the replaced tokens' term.")
+    min_ngram_length: Size = option(1, "Fewest tokens of an n-gram that is taken out of its sentence.")
+    max_ngram_length: Size = option(10, "Most of them.")
+    ngrams_per_row: Size = option(1, "N-grams of each row; those after the first are more negatives of other rows.")
+    dim_loss_weight: Weight = option(1.0, "Weight of the n-grams' term.")
+    temperature: Positive = option(1.0, "What its scores are divided by.")
+    gather_negatives: bool = option(False, "N-grams of the other processes are negatives too.")
     segmenter: str | None = option(
         None, "Words of unspaced text (needs the extra zh). Default: the tokenizer's.", choices=("jieba",)
     )

@@ -32,6 +32,7 @@ CASES = {
     "unilm": {"pack_rows": "true", "family": "unilm"},
     "electra": {},
     "electra, packed": {"pack_rows": "true"},
+    "infoword": {},
     "mass": {},
     "text_infilling": {},
     "span_corruption": {},

@@ -72,6 +72,20 @@ def test_what_is_no_electra_is_refused_by_name(finished, tmp_path, capsys):
     assert "Objective electra trains ELECTRA models, got a bert model." in capsys.readouterr().err
 
 
+def test_infoword_trains_any_masked_language_model(finished, tmp_path, capsys):
+    asked = {"objective": "infoword", "max_ngram_length": 4, "ngrams_per_row": 2}
+    assert main(["pretrain", *flags(output_dir=tmp_path / "bert", **asked)]) == 0
+    metrics = read_metrics(tmp_path / "bert")
+    assert metrics["eval_loss"] == pytest.approx(metrics["eval_mlm_loss"] + metrics["eval_dim_loss"])
+    assert metrics["before_dim_targets"] > 0
+    model = AutoModelForMaskedLM.from_pretrained(tmp_path / "bert")
+    assert type(model).__name__ == "BertForMaskedLM"
+    assert not (tmp_path / "bert" / AUXILIARY_FILE).exists()
+    validate_model_card(tmp_path / "bert")
+    assert main(["pretrain", *flags(output_dir=tmp_path / "packed", pack_rows=True, **asked)]) == 2
+    assert "`pack_rows` needs a model that keeps the sequences of a row apart" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("recipe", ["electra.yaml", "electra_small.yaml"])
 def test_recipes_run_on_real_text(recipe, tmp_path):
     asked = {"per_device_train_batch_size": 2, "max_train_rows": None, "bf16": False, "torch_compile": False}

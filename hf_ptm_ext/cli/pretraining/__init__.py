@@ -2,6 +2,7 @@
 
 from .base import Objective
 from .denoising import Mass, SpanCorruption, TextInfilling, TranslationMasking
+from .infoword import InfoWord
 from .masking import (
     EntityDenoising,
     NgramMasking,
@@ -17,7 +18,7 @@ OBJECTIVES: dict[str, type[Objective]] = {
     cls.name: cls
     for cls in (
         *(SpanMasking, TokenMasking, WholeWordMasking, NgramMasking, SimilarWords, UniLMMasking, EntityDenoising),
-        *(ReplacedTokens,),
+        *(ReplacedTokens, InfoWord),
         *(Mass, TextInfilling, SpanCorruption, TranslationMasking),
     )
 }
