@@ -88,7 +88,7 @@ def own_groups(groups: Sequence[type]) -> Iterator[tuple[str, list[Field]]]:
 def text_of(
     prog: str, usage: str, description: str, groups: Sequence[type], command: str, words: Sequence[str] = ()
 ) -> str:
-    """The whole help; options `of` one choice alone are shown if it is among the words of the command line."""
+    """The whole help; options `of` one choice alone are shown, and no others named, if it is among `words`."""
     of = {choice: names for group in groups for choice, names in getattr(group, "of", {}).items()}
     shown = {name for choice in words for name in of.get(choice, ())}
     hidden = {name for names in of.values() for name in names} - shown
@@ -98,7 +98,7 @@ def text_of(
         lines += ["", f"{title}:"]
         for one in options:
             lines += [] if one.name in hidden else _lines(one, width)
-        if hidden & {one.name for one in options}:
+        if not shown and hidden & {one.name for one in options}:
             listed = "; ".join(f"{choice}: {', '.join(names)}" for choice, names in of.items() if choice not in words)
             note = f"Of one objective, of which `{prog} --objective NAME --help` tells more: {listed}."
             lines += [f"  {line}" for line in textwrap.wrap(note, width - 2)]
