@@ -21,6 +21,7 @@ _PUBLIC = {
         "DataCollatorForDenoisingEntities",
         "DataCollatorForEntityReplacement",
         "DataCollatorForErnieMasking",
+        "DataCollatorForErnieTask",
         "DataCollatorForInfoWord",
         "DataCollatorForKnowledgeEmbedding",
         "DataCollatorForMacBertMasking",
@@ -61,6 +62,7 @@ _PUBLIC = {
     "models.visibility_kbert": ("kbert_visible_matrix",),
     "pipelines": ("ExtractiveQuestionAnsweringPipeline", "postprocess_qa_predictions"),
     "trainers": (
+        "ContinualMultiTaskTrainer",
         "ElectraForReplacedTokenDetection",
         "EntityReplacementTrainer",
         "GradualUnfreezingCallback",

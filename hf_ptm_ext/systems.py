@@ -83,6 +83,10 @@ Chinese-BERT-wwm | (any encoder) | - | DataCollatorForWholeWordMasking | mlm | t
 ERNIE 1.0 (Baidu) | (any encoder) | - | DataCollatorForErnieMasking | mlm | trainers.PreTrainingTrainer
     | 1904.09223 | ERNIE: Enhanced Representation through Knowledge Integration
     | how-to/own_trainer | -
+ERNIE 2.0 | (ERNIE) | - | DataCollatorForErnieTask DataCollatorForErnieMasking | -
+    | trainers.ContinualMultiTaskTrainer
+    | 1907.12412 | ERNIE 2.0: A Continual Pre-training Framework for Language Understanding
+    | how-to/ernie2 | -
 ALBERT n-grams | (any encoder) | - | DataCollatorForNgramMasking | mlm | trainers.PreTrainingTrainer
     | 1909.11942 | ALBERT: A Lite BERT for Self-supervised Learning of Language Representations
     | how-to/pretrain | pretrain ngram.yaml

@@ -33,6 +33,7 @@ from transformers import DataCollatorForPermutationLanguageModeling as UpstreamP
 
 from hf_ptm_ext.collators import (
     DataCollatorForErnieMasking,
+    DataCollatorForErnieTask,
     DataCollatorForInfoWord,
     DataCollatorForMaskedLanguageModeling,
     DataCollatorForMassPreTraining,
@@ -219,6 +220,7 @@ def bench_objectives(tokenizer: BertTokenizerFast, batches: list[list[dict[str, 
         [{**row, "phrase_ids": [place // 2 for place in range(len(row["input_ids"]))]} for row in batch]
         for batch in rows
     ]
+    tagged = [[{**row, "labels": [token % 2 for token in row["input_ids"]]} for row in batch] for batch in rows]
     contenders: dict[str, tuple[Callable[[Any], Any], list[Any]]] = {
         "n-grams of words": (DataCollatorForNgramMasking(tokenizer, seed=0), rows),
         "tokens by frequency": (
@@ -229,6 +231,7 @@ def bench_objectives(tokenizer: BertTokenizerFast, batches: list[list[dict[str, 
         ),
         "sentences and n-grams": (DataCollatorForInfoWord(tokenizer, seed=0), rows),
         "phrases": (DataCollatorForErnieMasking(tokenizer, levels={"phrase": "phrase_ids"}, seed=0), units),
+        "classes of tokens": (DataCollatorForErnieTask(tokenizer, 1), tagged),
         "permutations": (DataCollatorForPermutationLanguageModeling(tokenizer, seed=0), rows),
         "upstream permutations": (UpstreamPermutations(tokenizer), rows),
     }

@@ -6,6 +6,7 @@ from .denoising_entities import DataCollatorForDenoisingEntities
 from .entity_catalogue import EntityCatalogue
 from .entity_replacement import DataCollatorForEntityReplacement
 from .ernie_masking import DataCollatorForErnieMasking
+from .ernie_task import DataCollatorForErnieTask
 from .infoword import DataCollatorForInfoWord
 from .knowledge_embedding import DataCollatorForKnowledgeEmbedding
 from .masked_lm import DataCollatorForMaskedLanguageModeling
@@ -31,6 +32,7 @@ __all__ = [
     "DataCollatorForDenoisingEntities",
     "DataCollatorForEntityReplacement",
     "DataCollatorForErnieMasking",
+    "DataCollatorForErnieTask",
     "DataCollatorForInfoWord",
     "DataCollatorForKnowledgeEmbedding",
     "DataCollatorForMacBertMasking",

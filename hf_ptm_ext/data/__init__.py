@@ -22,6 +22,19 @@ from .entity_documents import (
     write_entity_documents,
     write_instances,
 )
+from .ernie_tasks import (
+    DISCOURSE_MARKERS,
+    DISCOURSE_RELATIONS,
+    capitalization_rows,
+    discourse_pairs,
+    relevance_pairs,
+    reordering_class,
+    reordering_classes,
+    reordering_order,
+    reordering_rows,
+    text_pair_rows,
+    token_document_rows,
+)
 from .labelled_text import LabelledText, TextColumns, dataset_labelled_texts, read_labelled_texts
 from .name_graphs import NounLinker
 from .packing import BlockPacker, RowPacker, pack_documents, pack_row
@@ -34,7 +47,14 @@ from .question_answering import (
 from .readers import Document, FileDocuments, embedded_corpus, embedded_corpus_path, read_documents
 from .rows import expand_files
 from .segmentation import PieceWordIds, WordIds, jieba_segmenter
-from .sentence_pairs import SentencePair, next_sentence_pairs, sentence_order_pairs, structural_pairs, truncate_pair
+from .sentence_pairs import (
+    SentencePair,
+    next_sentence_pairs,
+    sentence_distance_pairs,
+    sentence_order_pairs,
+    structural_pairs,
+    truncate_pair,
+)
 from .source_target import SourceTarget, dataset_source_target, read_parallel, read_source_target
 from .sources import (
     DatasetDocuments,
@@ -56,6 +76,8 @@ if TYPE_CHECKING:
     from .streaming import PretrainingStream, pretraining_dataset
 
 __all__ = [
+    "DISCOURSE_MARKERS",
+    "DISCOURSE_RELATIONS",
     "BadRows",
     "BlockPacker",
     "DatasetDocuments",
@@ -84,12 +106,14 @@ __all__ = [
     "WordIds",
     "ZippedRows",
     "as_document_source",
+    "capitalization_rows",
     "dataset_documents",
     "dataset_labelled_texts",
     "dataset_question_examples",
     "dataset_source_target",
     "dataset_tagged_words",
     "detect_scheme",
+    "discourse_pairs",
     "document_digest",
     "embedded_corpus",
     "embedded_corpus_path",
@@ -122,12 +146,20 @@ __all__ = [
     "read_triples",
     "read_typing_examples",
     "relation_tagging_rows",
+    "relevance_pairs",
+    "reordering_class",
+    "reordering_classes",
+    "reordering_order",
+    "reordering_rows",
+    "sentence_distance_pairs",
     "sentence_order_pairs",
     "spans_of",
     "special_tokens_of",
     "structural_pairs",
     "tags_of",
+    "text_pair_rows",
     "to_iob2",
+    "token_document_rows",
     "train_wordpiece",
     "truncate_pair",
     "write_entity_documents",

@@ -14,7 +14,8 @@ ALBERT's sentence order (google-research/albert, the same file): the coin exchan
 drawing B elsewhere. In the released code a chunk of one sentence still has a B from another document, with label 1: a
 tenth of all pairs is told by its topic. Here such a sentence is cut in two; `single_sentences="elsewhere"` is the
 released rule. StructBERT's three classes (Wang et al. 2020, https://arxiv.org/abs/1908.04577): B follows A, B precedes
-A, B is from another document, a third each.
+A, B is from another document, a third each. ERNIE 2.0's sentence distance (Sun et al. 2020,
+https://arxiv.org/abs/1907.12412): B follows A, B is elsewhere in A's document, B is from another document.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,14 +29,16 @@ TokenDocument = Sequence[Sequence[int]]
 """The token ids of a document's sentences, without special tokens."""
 
 VARIANTS = ("bert", "spanbert")
-NEXT, SWAPPED, ELSEWHERE = range(3)
+NEXT, SWAPPED, ELSEWHERE, APART = range(4)
+DISTANCES = ("adjacent", "same document", "other document")
 SPLIT, OTHER_DOCUMENT = "split", "elsewhere"
 
 
 class SentencePair(NamedTuple):
     """Token ids of two segments without special tokens, and a label: 0 if B follows A, 1 if it is from elsewhere.
 
-    Of `sentence_order_pairs` 1 if A and B were exchanged, of `structural_pairs` 1 likewise and 2 from elsewhere.
+    Of `sentence_order_pairs` 1 if A and B were exchanged, of `structural_pairs` 1 likewise and 2 from elsewhere; of
+    `sentence_distance_pairs` 0 to 2 from near to far.
 
     Examples:
         >>> pair = SentencePair([7], [8, 9], next_sentence_label=0)
@@ -153,6 +156,35 @@ def structural_pairs(
         yield SentencePair(*pair)
 
 
+def sentence_distance_pairs(
+    documents: Sequence[TokenDocument],
+    max_tokens: int,
+    generator: np.random.Generator,
+    *,
+    short_seq_prob: float = 0.1,
+) -> Iterator[SentencePair]:
+    """Yield ERNIE 2.0's pairs: B follows A (0), is of the same document but not beside A (1), of another (2).
+
+    A third each as they are drawn. Where a document is too short for the second, the place is left out.
+
+    Args:
+        documents: As of `next_sentence_pairs`.
+        max_tokens: Likewise.
+        generator: Likewise.
+        short_seq_prob: Likewise.
+
+    Examples:
+        >>> documents = [[[1, 1], [2, 2], [3], [4]], [[7], [8, 8]]] * 20
+        >>> pairs = list(sentence_distance_pairs(documents, 4, np.random.default_rng(0)))
+        >>> sorted({pair.next_sentence_label for pair in pairs})
+        [0, 1, 2]
+    """
+    kinds = (NEXT, APART, ELSEWHERE)
+    draw = generator.integers
+    for first, second, kind in _pairs(documents, max_tokens, generator, short_seq_prob, lambda _: kinds[draw(3)]):
+        yield SentencePair(first, second, kinds.index(kind))
+
+
 def _pairs(
     documents: Sequence[TokenDocument],
     max_tokens: int,
@@ -176,21 +208,30 @@ def _pairs(
             target = int(generator.integers(2, max_tokens, endpoint=True))
         at = 0
         while at < len(document):
-            chunk = _gather(document, at, target)
+            chunk = gather(document, at, target)
             cut = int(generator.integers(1, max(len(chunk) - spared, 1), endpoint=True))
-            first = _joined(chunk[:cut])
+            first = joined(chunk[:cut])
+            second: list[int] = []
             kind = kind_of(len(chunk) == 1)
             if kind == ELSEWHERE:
                 # The references try ten times to hit another document; here it is one of the others at once.
                 other = kept[(index + int(generator.integers(1, len(kept)))) % len(kept)]
                 start = int(generator.integers(len(other)))
-                second = _joined(_gather(other, start, target - len(first)))
+                second = joined(gather(other, start, target - len(first)))
+            elif kind == APART:
+                # What begins behind the neighbour of A, or ends before that on the other side.
+                before, behind = max(at - 1, 0), at + cut + 1
+                places = before + max(len(document) - behind, 0)
+                if places:
+                    place = int(generator.integers(places))
+                    part, start = (document[:before], place) if place < before else (document, place - before + behind)
+                    second = joined(gather(part, start, target - len(first)))
             elif len(chunk) == 1:
                 middle = len(first) // 2
                 first, second = first[:middle], first[middle:]
             else:
-                second = _joined(chunk[cut:])
-            at += cut if kind == ELSEWHERE else len(chunk)
+                second = joined(chunk[cut:])
+            at += cut if kind in (ELSEWHERE, APART) else len(chunk)
             if kind == SWAPPED:
                 first, second = second, first
             if first and second:
@@ -228,7 +269,7 @@ def cut_at_ends(ids: Sequence[int], length: int, generator: np.random.Generator 
     return list(ids[front : front + length])
 
 
-def _gather(document: TokenDocument, start: int, target: int) -> list[Sequence[int]]:
+def gather(document: TokenDocument, start: int, target: int) -> list[Sequence[int]]:
     """Sentences from `start` on until `target` tokens are reached: at least one."""
     total, end = 0, start
     while end < len(document) and (end == start or total < target):
@@ -237,5 +278,6 @@ def _gather(document: TokenDocument, start: int, target: int) -> list[Sequence[i
     return list(document[start:end])
 
 
-def _joined(sentences: Sequence[Sequence[int]]) -> list[int]:
+def joined(sentences: Sequence[Sequence[int]]) -> list[int]:
+    """The tokens of sentences one behind the other."""
     return [token for sentence in sentences for token in sentence]

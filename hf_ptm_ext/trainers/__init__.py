@@ -7,6 +7,12 @@ from .infoword import InfoWordModel, InfoWordTrainer
 from .knowledge_embedding import KnowledgeEmbeddingModel, KnowledgeEmbeddingTrainer
 from .manifest import checkpoints, last_complete_checkpoint
 from .master_weights import MasterAdamW
+from .multi_task.continual import (
+    ContinualBatchSampler,
+    ContinualMultiTaskTrainer,
+    ContinualSchedule,
+    load_task_models,
+)
 from .multi_task.mixing import MixedBatchSampler, Mixing
 from .multi_task.model import MultiTaskModel, Smart
 from .multi_task.trainer import MultiTaskTrainer, Task, TaskCollator, TaskRows
@@ -37,6 +43,9 @@ from .unfreezing import (
 
 __all__ = [
     "AuxiliaryLanguageModelCallback",
+    "ContinualBatchSampler",
+    "ContinualMultiTaskTrainer",
+    "ContinualSchedule",
     "ElectraForReplacedTokenDetection",
     "EntityReplacementModel",
     "EntityReplacementTrainer",
@@ -74,6 +83,7 @@ __all__ = [
     "gradual_start_epochs",
     "last_complete_checkpoint",
     "layerwise_parameter_groups",
+    "load_task_models",
     "make_electra_generator",
     "number_of_updates",
     "parameter_depths",

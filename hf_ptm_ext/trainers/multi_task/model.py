@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
 from ...objectives import mean_squares, smoothness_loss, soft_label_loss, symmetric_kl
@@ -102,6 +103,8 @@ class MultiTaskModel(nn.Module):
         for name, model in models.items():
             _check_alike(name, encoders[name], shared)
             setattr(model, str(model.base_model_prefix), shared)
+            if isinstance(model, PreTrainedModel):
+                model.tie_weights()  # an output matrix that is the encoder's embeddings
         self.models = nn.ModuleDict(models)
         self.loss_weights = {name: float((loss_weights or {}).get(name, 1.0)) for name in models}
         self.smart = smart

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Sampler
 from transformers.data.data_collator import default_data_collator
 from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.utils import SAFE_WEIGHTS_NAME
@@ -184,14 +184,7 @@ class MultiTaskTrainer(PtmTrainer):
         """Batches of one task each, this process's share."""
         if self.train_dataset is None:
             raise ValueError(f"`tasks` must have one with `train_rows`, got none in {list(self.tasks)}.")
-        sampler = MixedBatchSampler(
-            self.train_dataset.lengths,
-            self.args.train_batch_size,
-            self.mixing,
-            self.args.data_seed if self.args.data_seed is not None else self.args.seed,
-            self.args.process_index,
-            self.args.world_size,
-        )
+        sampler = self._batch_sampler(self.args.data_seed if self.args.data_seed is not None else self.args.seed)
         with self._recorded_collator():
             collator = self.data_collator
             if self.args.remove_unused_columns:
@@ -203,6 +196,17 @@ class MultiTaskTrainer(PtmTrainer):
                 num_workers=self.args.dataloader_num_workers,
                 pin_memory=self.args.dataloader_pin_memory,
             )
+
+    def _batch_sampler(self, seed: int) -> Sampler[list[int]]:
+        """This process's share of the batches, as row numbers."""
+        return MixedBatchSampler(
+            self.train_dataset.lengths,
+            self.args.train_batch_size,
+            self.mixing,
+            seed,
+            self.args.process_index,
+            self.args.world_size,
+        )
 
     # ---- evaluation ----
 
@@ -297,8 +301,7 @@ class MultiTaskTrainer(PtmTrainer):
             return
         folder = Path(output_dir or self.args.output_dir)
         model = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
-        with file_aside(folder / SAFE_WEIGHTS_NAME) as weights:
-            save_file(model.unique_state_dict(), str(weights), metadata={"format": "pt"})
+        self._write_weights(folder, model)
         tasks = {
             name: {"class": type(task).__name__, "config": task.config.to_diff_dict(), "labels": _labels(task)}
             for name, task in model.models.items()
@@ -309,6 +312,15 @@ class MultiTaskTrainer(PtmTrainer):
         hide_secrets(self.args)
         torch.save(self.args, folder / TRAINING_ARGS_NAME)
 
+    def _write_weights(self, folder: Path, model: MultiTaskModel) -> None:
+        """All weights in one file, the encoder once."""
+        with file_aside(folder / SAFE_WEIGHTS_NAME) as weights:
+            save_file(model.unique_state_dict(), str(weights), metadata={"format": "pt"})
+
+    def _read_weights(self, folder: Path, model: MultiTaskModel) -> None:
+        """Load what `_write_weights` wrote."""
+        model.load_unique_state_dict(load_file(str(folder / SAFE_WEIGHTS_NAME)))
+
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         path = Path(resume_from_checkpoint) / SAFE_WEIGHTS_NAME
         if not path.is_file() or not (path.parent / TASKS_FILE).is_file():
@@ -317,7 +329,7 @@ class MultiTaskTrainer(PtmTrainer):
                 "was not written by a `MultiTaskTrainer`."
             )
         wrapper = self.accelerator.unwrap_model(self.model if model is None else model, keep_torch_compile=False)
-        wrapper.load_unique_state_dict(load_file(str(path)))
+        self._read_weights(path.parent, wrapper)
 
     def _load_best_model(self) -> None:
         self._load_from_checkpoint(str(self.state.best_model_checkpoint))
