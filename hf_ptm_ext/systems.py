@@ -115,6 +115,14 @@ KEPLER | (any encoder) | - | DataCollatorForKnowledgeEmbedding | mlm ke | traine
 WKLM | (any encoder) | - | DataCollatorForEntityReplacement | mlm entity | trainers.EntityReplacementTrainer
     | 1912.09637 | Pretrained Encyclopedia: Weakly Supervised Knowledge-Pretrained Language Model
     | families/kepler_and_wklm | -
+SentiLARE | (any encoder) | - | DataCollatorForSentimentMasking | mlm pos_tag word_polarity sentence_polarity
+    | trainers.AuxiliaryObjectiveTrainer
+    | 1911.02493 | SentiLARE: Sentiment-Aware Language Representation Learning with Linguistic Knowledge
+    | how-to/lexical_knowledge | -
+SenseBERT | (any encoder) | - | DataCollatorForSupersenseMasking | mlm supersense
+    | trainers.AuxiliaryObjectiveTrainer
+    | 1908.05646 | SenseBERT: Driving Some Sense into BERT
+    | how-to/lexical_knowledge | -
 BART denoising | (BART and its kind) | - | DataCollatorForTextInfilling | denoising | trainers.PreTrainingTrainer
         | 1910.13461 | BART: Denoising Sequence-to-Sequence Pre-training for Natural Language Generation, Translation,
       and Comprehension

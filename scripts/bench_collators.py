@@ -39,8 +39,10 @@ from hf_ptm_ext.collators import (
     DataCollatorForMassPreTraining,
     DataCollatorForNgramMasking,
     DataCollatorForPermutationLanguageModeling,
+    DataCollatorForSentimentMasking,
     DataCollatorForSpanCorruption,
     DataCollatorForSpanMasking,
+    DataCollatorForSupersenseMasking,
     DataCollatorForTextInfilling,
     DataCollatorForWholeWordMasking,
     vocabulary_tables,
@@ -221,6 +223,10 @@ def bench_objectives(tokenizer: BertTokenizerFast, batches: list[list[dict[str, 
         for batch in rows
     ]
     tagged = [[{**row, "labels": [token % 2 for token in row["input_ids"]]} for row in batch] for batch in rows]
+    known = {"pos_tag_ids": 3, "word_polarity_ids": 1, "supersenses": 1 << 40}
+    lexicon = [
+        [{**row, **{name: [n] * len(row["input_ids"]) for name, n in known.items()}} for row in b] for b in rows
+    ]
     contenders: dict[str, tuple[Callable[[Any], Any], list[Any]]] = {
         "n-grams of words": (DataCollatorForNgramMasking(tokenizer, seed=0), rows),
         "tokens by frequency": (
@@ -232,6 +238,8 @@ def bench_objectives(tokenizer: BertTokenizerFast, batches: list[list[dict[str, 
         "sentences and n-grams": (DataCollatorForInfoWord(tokenizer, seed=0), rows),
         "phrases": (DataCollatorForErnieMasking(tokenizer, levels={"phrase": "phrase_ids"}, seed=0), units),
         "classes of tokens": (DataCollatorForErnieTask(tokenizer, 1), tagged),
+        "sentiment": (DataCollatorForSentimentMasking(tokenizer, seed=0), lexicon),
+        "supersenses": (DataCollatorForSupersenseMasking(tokenizer, seed=0), lexicon),
         "permutations": (DataCollatorForPermutationLanguageModeling(tokenizer, seed=0), rows),
         "upstream permutations": (UpstreamPermutations(tokenizer), rows),
     }

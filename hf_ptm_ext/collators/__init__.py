@@ -9,14 +9,17 @@ from .ernie_masking import DataCollatorForErnieMasking
 from .ernie_task import DataCollatorForErnieTask
 from .infoword import DataCollatorForInfoWord
 from .knowledge_embedding import DataCollatorForKnowledgeEmbedding
+from .lexicon_columns import LexiconColumns, token_supersenses
 from .masked_lm import DataCollatorForMaskedLanguageModeling
 from .mass import MASS_VARIANTS, DataCollatorForMassPreTraining
 from .mixed_vocabulary import DataCollatorForMixedVocabulary
 from .ngrams import DataCollatorWithNgrams
 from .permutation_lm import DataCollatorForPermutationLanguageModeling
 from .question_answering import DataCollatorForQuestionAnswering, SquadFeatures
+from .sentiment_masking import DataCollatorForSentimentMasking
 from .span import DataCollatorForSpanMasking
 from .span_corruption import DataCollatorForSpanCorruption
+from .supersense_masking import DataCollatorForSupersenseMasking
 from .text_infilling import DataCollatorForTextInfilling
 from .translation_lm import DataCollatorForTranslationLanguageModeling
 from .unilm import DataCollatorForUniLMPreTraining
@@ -42,8 +45,10 @@ __all__ = [
     "DataCollatorForNgramMasking",
     "DataCollatorForPermutationLanguageModeling",
     "DataCollatorForQuestionAnswering",
+    "DataCollatorForSentimentMasking",
     "DataCollatorForSpanCorruption",
     "DataCollatorForSpanMasking",
+    "DataCollatorForSupersenseMasking",
     "DataCollatorForTextInfilling",
     "DataCollatorForTranslationLanguageModeling",
     "DataCollatorForUniLMGeneration",
@@ -54,10 +59,12 @@ __all__ = [
     "DataCollatorWithNgrams",
     "DenoisingCollator",
     "EntityCatalogue",
+    "LexiconColumns",
     "MaskingCollator",
     "SquadFeatures",
     "VocabularyTables",
     "describe_words",
+    "token_supersenses",
     "truncate_source_target",
     "vocabulary_tables",
     "word_boundary_style",

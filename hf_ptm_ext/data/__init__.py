@@ -36,6 +36,15 @@ from .ernie_tasks import (
     token_document_rows,
 )
 from .labelled_text import LabelledText, TextColumns, dataset_labelled_texts, read_labelled_texts
+from .lexicons import (
+    SUPERSENSES,
+    SentimentWords,
+    SentiWordNet,
+    SupersenseTable,
+    nltk_tagger,
+    read_opinion_lexicon,
+    read_supersense_vocab,
+)
 from .name_graphs import NounLinker
 from .packing import BlockPacker, RowPacker, pack_documents, pack_row
 from .question_answering import (
@@ -78,6 +87,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DISCOURSE_MARKERS",
     "DISCOURSE_RELATIONS",
+    "SUPERSENSES",
     "BadRows",
     "BlockPacker",
     "DatasetDocuments",
@@ -97,8 +107,11 @@ __all__ = [
     "RelationExample",
     "RowPacker",
     "SentencePair",
+    "SentiWordNet",
+    "SentimentWords",
     "SourceTarget",
     "SpecialTokens",
+    "SupersenseTable",
     "TaggedWords",
     "TextColumns",
     "Triples",
@@ -129,6 +142,7 @@ __all__ = [
     "jieba_segmenter",
     "mark_mentions",
     "next_sentence_pairs",
+    "nltk_tagger",
     "pack_documents",
     "pack_row",
     "pretraining_dataset",
@@ -138,10 +152,12 @@ __all__ = [
     "read_entity_documents",
     "read_instances",
     "read_labelled_texts",
+    "read_opinion_lexicon",
     "read_parallel",
     "read_question_examples",
     "read_relation_examples",
     "read_source_target",
+    "read_supersense_vocab",
     "read_tagged_words",
     "read_triples",
     "read_typing_examples",

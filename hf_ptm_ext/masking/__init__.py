@@ -28,6 +28,7 @@ from .infilling import (
     poisson_length_probabilities,
     sample_infilling_spans,
 )
+from .lexical import replace_words, word_totals, words_by_polarity, words_by_senses
 from .ngrams import (
     inverse_size_probabilities,
     ngram_size_probabilities,
@@ -140,6 +141,7 @@ __all__ = [
     "random_subsets",
     "rank_within_groups",
     "replace_tokens",
+    "replace_words",
     "roberta_budget",
     "rotated",
     "row_index",
@@ -167,4 +169,7 @@ __all__ = [
     "weighted_tokens",
     "word_starts",
     "word_starts_from_ids",
+    "word_totals",
+    "words_by_polarity",
+    "words_by_senses",
 ]

@@ -24,10 +24,12 @@ from .score_chunks import split_heads
 from .shared_projection import shared_projection_loss
 from .smart import mean_squares, smoothness_loss, stable_kl, symmetric_kl
 from .soft_labels import SOFT_LABEL_LOSSES, mlm_distillation_loss, soft_label_loss
+from .supersenses import allowed_senses, supersense_loss
 from .token_losses import annealed_weight, label_smoothed_loss, masked_lm_loss, next_token_loss
 
 __all__ = [
     "SOFT_LABEL_LOSSES",
+    "allowed_senses",
     "annealed_weight",
     "attention_scores",
     "boundary_states",
@@ -59,6 +61,7 @@ __all__ = [
     "soft_label_loss",
     "split_heads",
     "stable_kl",
+    "supersense_loss",
     "symmetric_kl",
     "tinybert_attention_loss",
     "tinybert_attention_loss_from_projections",

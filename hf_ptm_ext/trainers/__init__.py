@@ -1,10 +1,13 @@
 """Trainers: transformers' own, with loss terms, exact resume and complete Hub pushes."""
 
+from .auxiliary import AuxiliaryObjectiveTrainer
 from .auxiliary_lm import AuxiliaryLanguageModelCallback
 from .base import PtmTrainer, ResumableTrainer
 from .entity_replacement import EntityReplacementModel, EntityReplacementTrainer
 from .infoword import InfoWordModel, InfoWordTrainer
 from .knowledge_embedding import KnowledgeEmbeddingModel, KnowledgeEmbeddingTrainer
+from .lexical_inputs import LexicalInputModel, LexicalInputTrainer, SentimentEmbeddings, SupersenseEmbeddings
+from .lexical_knowledge import SentiLareModel, SupersenseModel
 from .manifest import checkpoints, last_complete_checkpoint
 from .master_weights import MasterAdamW
 from .multi_task.continual import (
@@ -43,6 +46,7 @@ from .unfreezing import (
 
 __all__ = [
     "AuxiliaryLanguageModelCallback",
+    "AuxiliaryObjectiveTrainer",
     "ContinualBatchSampler",
     "ContinualMultiTaskTrainer",
     "ContinualSchedule",
@@ -54,6 +58,8 @@ __all__ = [
     "InfoWordTrainer",
     "KnowledgeEmbeddingModel",
     "KnowledgeEmbeddingTrainer",
+    "LexicalInputModel",
+    "LexicalInputTrainer",
     "MasterAdamW",
     "MixedBatchSampler",
     "Mixing",
@@ -66,8 +72,12 @@ __all__ = [
     "PushFailed",
     "ReplacedTokenDetectionTrainer",
     "ResumableTrainer",
+    "SentiLareModel",
+    "SentimentEmbeddings",
     "SequentialUnfreezingCallback",
     "Smart",
+    "SupersenseEmbeddings",
+    "SupersenseModel",
     "Task",
     "TaskCollator",
     "TaskRows",

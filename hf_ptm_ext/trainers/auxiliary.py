@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -38,6 +38,73 @@ def unlike(own: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor]) -
 def part_of(state: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
     """Of a wrapper's weights those of one model inside it, under its own names."""
     return {name[len(prefix) :]: value for name, value in state.items() if name.startswith(prefix)}
+
+
+class Reading(NamedTuple):
+    """What a masked language model made of a batch.
+
+    Args:
+        states: of the encoder's last layer, `(batch, seq_len, hidden)`.
+        projected: what the vocabulary projection reads, `(batch, seq_len, width)`.
+        logits: at the places that were asked for, `(places, vocab_size)`; `(batch, seq_len, vocab_size)` for all.
+        output: of the model.
+    """
+
+    states: torch.Tensor
+    projected: torch.Tensor
+    logits: torch.Tensor
+    output: Any
+
+
+def read_text(model: Any, inputs: Mapping[str, Any], places: torch.Tensor | None = None) -> Reading:
+    """Run a masked language model, with the vocabulary projection at some places only.
+
+    Args:
+        model: whose projection is one module that reads every position.
+        inputs: of its forward, without labels.
+        places: flat, `row * seq_len + position` (`label_places`); None for all.
+
+    Raises:
+        ValueError: the projection does not read every position.
+    """
+    states: list[torch.Tensor] = []
+    seen: list[torch.Tensor] = []
+
+    def project(_: nn.Module, arguments: tuple[torch.Tensor, ...]) -> Any:
+        seen.append(arguments[0])
+        if places is None or arguments[0].dim() != 3:
+            return None
+        return arguments[0].flatten(0, 1).index_select(0, places)
+
+    hooks = [
+        model.base_model.register_forward_hook(lambda module, arguments, output: states.append(output[0])),
+        model.get_output_embeddings().register_forward_pre_hook(project),
+    ]
+    try:
+        output = model(**inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    shape = inputs["input_ids"].shape
+    if len(seen) != 1 or seen[0].shape[:2] != shape or len(states) != 1:
+        raise ValueError(
+            f"`model` must project every position to the vocabulary with one module, {type(model).__name__} "
+            "does not. Use upstream's BertForMaskedLM, RobertaForMaskedLM or another of that kind."
+        )
+    return Reading(states[0], seen[0], output.get("logits", output.get("prediction_logits")), output)
+
+
+def label_places(
+    labels: torch.Tensor, label_positions: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Flat places of the labels, and the labels there: -100 in unused slots of `label_positions`, a fixed number."""
+    flat = labels.reshape(-1)
+    if label_positions is None:
+        places = (flat != -100).nonzero().squeeze(-1)
+    else:
+        rows = torch.arange(labels.shape[0], device=labels.device)[:, None]
+        places = (rows * labels.shape[1] + label_positions).reshape(-1)
+    return places, flat.index_select(0, places)
 
 
 class AuxiliaryObjective(nn.Module):

@@ -12,7 +12,7 @@ from torch import nn
 from transformers.utils import ModelOutput
 
 from ..objectives import boundary_states, entity_replacement_loss, masked_lm_loss
-from .auxiliary import AuxiliaryObjective, AuxiliaryObjectiveTrainer
+from .auxiliary import AuxiliaryObjective, AuxiliaryObjectiveTrainer, read_text
 from .pretraining import target_sums
 
 
@@ -96,7 +96,9 @@ class EntityReplacementModel(AuxiliaryObjective):
                 their places.
         """
         kwargs.pop("label_positions", None)
-        states, logits = self._read(input_ids, attention_mask, kwargs)
+        _, states, logits, _ = read_text(
+            self.model, {"input_ids": input_ids, "attention_mask": attention_mask, **kwargs}
+        )
         fields: dict[str, torch.Tensor] = {}
         loss: Any = None
         if labels is not None:
@@ -115,27 +117,12 @@ class EntityReplacementModel(AuxiliaryObjective):
             )
         return ModelOutput(loss=loss, **fields) if loss is not None else ModelOutput(**fields)
 
-    def _read(self, input_ids: Any, attention_mask: Any, more: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
-        """What the vocabulary projection reads, `(batch, seq_len, hidden)`, and the logits."""
-        seen: list[torch.Tensor] = []
-        hook = self.model.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-        try:
-            logits = self.model(input_ids=input_ids, attention_mask=attention_mask, **more).logits
-        finally:
-            hook.remove()
-        if len(seen) != 1 or seen[0].shape[:2] != input_ids.shape:
-            raise ValueError(
-                f"`model` must project every position to the vocabulary with one module, {type(self.model).__name__} "
-                "does not. Use upstream's BertForMaskedLM, RobertaForMaskedLM or another of that kind."
-            )
-        return seen[0], logits
-
     def evaluation_sums(self, **batch: Any) -> dict[str, torch.Tensor]:
         """Sums of a batch for evaluation: term -> float64 `[sum of cross entropies, correct, targets]`."""
         labels, entity_labels = batch.pop("labels", None), batch.pop("entity_labels", None)
         batch.pop("label_positions", None)
         places = {name: batch.pop(name, None) for name in ("entity_start", "entity_end")}
-        states, logits = self._read(batch.pop("input_ids"), batch.pop("attention_mask", None), batch)
+        _, states, logits, _ = read_text(self.model, batch)
         sums = {}
         if labels is not None:
             sums["mlm"] = target_sums(logits[labels != -100], labels[labels != -100])

@@ -15,7 +15,7 @@ from transformers.utils import ModelOutput
 
 from ..objectives import masked_lm_loss
 from ..objectives.replaced_tokens import replaced_token_loss, sample_tokens
-from .auxiliary import AuxiliaryObjective, AuxiliaryObjectiveTrainer
+from .auxiliary import AuxiliaryObjective, AuxiliaryObjectiveTrainer, label_places
 from .base import from_checkpoint
 from .pretraining import target_sums
 
@@ -179,13 +179,9 @@ class ElectraForReplacedTokenDetection(AuxiliaryObjective):
         self, input_ids: torch.Tensor, labels: torch.Tensor, label_positions: torch.Tensor | None, more: dict[str, Any]
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Logits and labels of the generator, the text with sampled tokens, and where these are not the original."""
-        states, flat = self.generator.electra(input_ids=input_ids, **more)[0], labels.reshape(-1)
-        if label_positions is None:
-            places = (flat != -100).nonzero().squeeze(-1)
-        else:
-            rows = torch.arange(labels.shape[0], device=labels.device)[:, None]
-            places = (rows * labels.shape[1] + label_positions).reshape(-1)
-        selected, targets = states.reshape(-1, states.shape[-1]).index_select(0, places), flat.index_select(0, places)
+        states = self.generator.electra(input_ids=input_ids, **more)[0]
+        places, targets = label_places(labels, label_positions)
+        selected = states.reshape(-1, states.shape[-1]).index_select(0, places)
         logits = self.generator.generator_lm_head(self.generator.generator_predictions(selected))
         original = torch.where(labels != -100, labels, input_ids)
         kept = original.reshape(-1).index_select(0, places)  # in slots without a label
