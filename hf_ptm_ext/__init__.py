@@ -78,6 +78,8 @@ _PUBLIC = {
         "PtmSeq2SeqTrainer",
         "PtmTrainer",
         "ReplacedTokenDetectionTrainer",
+        "SentencePairModel",
+        "SentencePairTrainer",
         "SentiLareModel",
         "SupersenseModel",
     ),

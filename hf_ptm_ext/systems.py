@@ -82,7 +82,7 @@ Chinese-BERT-wwm | (any encoder) | - | DataCollatorForWholeWordMasking | mlm | t
     | how-to/chinese_whole_words | pretrain wwm_zh.yaml --model_name_or_path BERT
 ERNIE 1.0 (Baidu) | (any encoder) | - | DataCollatorForErnieMasking | mlm | trainers.PreTrainingTrainer
     | 1904.09223 | ERNIE: Enhanced Representation through Knowledge Integration
-    | how-to/own_trainer | -
+    | how-to/pretrain | pretrain ernie_zh.yaml
 ERNIE 2.0 | (ERNIE) | - | DataCollatorForErnieTask DataCollatorForErnieMasking | -
     | trainers.ContinualMultiTaskTrainer
     | 1907.12412 | ERNIE 2.0: A Continual Pre-training Framework for Language Understanding
@@ -93,19 +93,19 @@ ALBERT n-grams | (any encoder) | - | DataCollatorForNgramMasking | mlm | trainer
 MacBERT | (any encoder) | - | DataCollatorForMacBertMasking | mlm | trainers.PreTrainingTrainer
     | 2004.13922 | Revisiting Pre-Trained Models for Chinese Natural Language Processing
     | how-to/pretrain | pretrain macbert.yaml --similar_words vectors.txt
-ALBERT sentence order | (ALBERT) | - | DataCollatorForNgramMasking | - | -
+ALBERT | (ALBERT) | - | DataCollatorForNgramMasking | mlm sop | trainers.SentencePairTrainer
     | 1909.11942 | ALBERT: A Lite BERT for Self-supervised Learning of Language Representations
-    | how-to/own_trainer | -
-StructBERT | (any encoder) | - | DataCollatorForWordOrder | mlm | trainers.PreTrainingTrainer
+    | how-to/pretrain | pretrain albert.yaml
+StructBERT | (BERT and its kind) | - | DataCollatorForWordOrder | mlm structure | trainers.SentencePairTrainer
     | 1908.04577 | StructBERT: Incorporating Language Structures into Pre-training for Deep Language Understanding
-    | how-to/own_trainer | -
+    | how-to/pretrain | pretrain structbert.yaml
 ELECTRA | (ELECTRA) | - | DataCollatorForMaskedLanguageModeling | mlm rtd
     | trainers.ReplacedTokenDetectionTrainer
     | 2003.10555 | ELECTRA: Pre-training Text Encoders as Discriminators Rather Than Generators
     | how-to/pretrain | pretrain electra.yaml
-XLNet | (XLNet) | - | DataCollatorForPermutationLanguageModeling | - | -
+XLNet | (XLNet) | - | DataCollatorForPermutationLanguageModeling | mlm | trainers.PreTrainingTrainer
     | 1906.08237 | XLNet: Generalized Autoregressive Pretraining for Language Understanding
-    | how-to/own_trainer | -
+    | how-to/pretrain | pretrain xlnet.yaml
 InfoWord | (any encoder) | - | DataCollatorForInfoWord | mlm dim | trainers.InfoWordTrainer
     | 1910.08350 | A Mutual Information Maximization Perspective of Language Representation Learning
     | how-to/own_trainer | pretrain --objective infoword --model_name_or_path BERT --train_file corpus.txt

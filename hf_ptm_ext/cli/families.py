@@ -10,6 +10,7 @@ from ..registration import FAMILIES
 from .loading import load_model
 from .recipes import parse_overrides
 
+OWN_FAMILIES = tuple(family.model_type for family in FAMILIES)
 # Architectures whose checkpoints the families on BERT's names read.
 READ_AS_BERT = ("bert",)
 # What configs call the dropout of hidden states, attention and activations; that of heads is another.
@@ -117,7 +118,8 @@ def new_config(model: Any, config: Any, tokenizer: Any, positions: int, **more: 
     fields = {} if model.config_name is None else {name: known[name] for name in known if name != "model_type"}
     fields |= fitted_fields(config, tokenizer)
     if model.config_name is None and "max_position_embeddings" in known:
-        fields["max_position_embeddings"] = max(positions, 512)
+        before = 2 if "roberta" in config.model_type else 0  # the first position is behind that of padding
+        fields["max_position_embeddings"] = max(positions, 512) + before
     return cls(**{**fields, **more, **overrides(model, known, cls.__name__)})
 
 

@@ -99,8 +99,8 @@ def text_of(
         for one in options:
             lines += [] if one.name in hidden else _lines(one, width)
         if not shown and hidden & {one.name for one in options}:
-            listed = "; ".join(f"{choice}: {', '.join(names)}" for choice, names in of.items() if choice not in words)
-            note = f"Of one objective, of which `{prog} --objective NAME --help` tells more: {listed}."
+            listed = ", ".join(choice for choice, names in of.items() if hidden & set(names))
+            note = f"`{prog} --objective NAME --help` tells of the options that are an objective's own: {listed}."
             lines += [f"  {line}" for line in textwrap.wrap(note, width - 2)]
     if any(issubclass(group, TrainingArguments) for group in groups):
         lines += ["", f"Every option of transformers' TrainingArguments works too: `{prog} --help_all`."]

@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from ..collators.ernie_masking import BUDGETS as UNIT_BUDGETS
 from ..collators.mass import MASS_VARIANTS
 from ..collators.words import WORD_BOUNDARIES
 from ..data.packing import BLOCK_MODES
+from ..data.sentence_pairs import NEXT_SENTENCE, SENTENCE_ORDER, SINGLE_SENTENCES, STRUCTURE
 from .arguments import JobArguments, ModelArguments, TextArguments, TrainingDataArguments
 from .options import option
 from .ranges import Below1, Count, OpenShare, Positive, PositiveShare, RowLength, Share, Size, Weight
@@ -13,6 +15,7 @@ from .ranges import Below1, Count, OpenShare, Positive, PositiveShare, RowLength
 # Of `pretraining.OBJECTIVES`, which reads this module.
 OBJECTIVE_NAMES = (
     *("span", "mlm", "wwm", "ngram", "macbert", "unilm", "ernie_thu", "electra", "infoword"),
+    *("permutation", "ernie", "word_order"),
     *("mass", "text_infilling", "span_corruption", "tlm"),
 )
 
@@ -142,6 +145,9 @@ class ObjectiveArguments:
             *("budget", "sample_alpha", "random_by_frequency", "min_ngram_length", "max_ngram_length"),
             *("ngrams_per_row", "dim_loss_weight", "temperature", "gather_negatives"),
         ),
+        "permutation": ("max_ngram_size", "whole_words"),
+        "ernie": ("level_weights", "level_schedule", "unit_budget", "entity_titles", "ignore_title_case"),
+        "word_order": ("shuffle_prob", "shuffle_size"),
         "mass": ("mass_variant", "mask_prob"),
         "text_infilling": ("mask_ratio", "poisson_lambda", "permute_sentence_ratio", "rotate_ratio"),
         "span_corruption": ("noise_density", "mean_noise_span_length"),
@@ -151,8 +157,8 @@ class ObjectiveArguments:
     objective: str = option(
         "span",
         "SpanBERT's spans, tokens, whole words, n-grams of words, similar words, pairs in four attention modes, "
-        "tokens with entities, ELECTRA's, sentences with n-grams; of encoder-decoders MASS's, BART's, T5's; XLM's of "
-        "translations.",
+        "tokens with entities; ELECTRA's, XLNet's, Baidu's ERNIE's, StructBERT's, InfoWord's; of encoder-decoders "
+        "MASS's, BART's, T5's; XLM's of translations.",
         choices=OBJECTIVE_NAMES,
     )
     mlm_probability: Share | None = option(None, "Share of tokens to predict (0.15).")
@@ -171,16 +177,33 @@ class ObjectiveArguments:
         None, "Tokens of a span with a boundary loss (default: the model's config)."
     )
     sbo_loss_weight: Weight | None = option(None, "Weight of the span boundary term (default: the model's config).")
-    max_ngram_size: Size = option(3, "Longest n-gram, in words.")
+    max_ngram_size: Size | None = option(None, "Longest n-gram, in words (3; permutation 5).")
+    whole_words: bool = option(False, "n-grams of words, as XLNet's paper says; its code takes pieces.")
+    shuffle_prob: Share = option(0.05, "Share of n-grams out of order.")
+    shuffle_size: Size = option(3, "Their tokens.")
+    level_weights: list[str] | None = option(None, "How often rows hide units of a level, as basic=1 phrase=2.")
+    level_schedule: list[str] | None = option(
+        None, "Weights from a batch on, as 0:basic=1 5000:basic=1,phrase=1 (ERNIE's stages)."
+    )
+    unit_budget: str = option(
+        "bernoulli", "ERNIE draws each unit; a budget of each row, or of the batch.", choices=UNIT_BUDGETS
+    )
     favor_shorter_ngrams: bool = option(True, "Short n-grams are more likely, as 1/n.")
     similar_words: str | None = option(None, "Word vectors whose neighbours take a word's place (.txt, .bin...).")
-    next_sentence_prediction: bool = option(
-        False,
-        "Two segments (span; mlm and wwm of NEZHA, ZEN, IB-BERT, K-BERT).",
+    sentence_pairs: str | None = option(
+        None,
+        "Rows of two segments: B follows or not, which order, both.",
+        choices=(NEXT_SENTENCE, SENTENCE_ORDER, STRUCTURE),
     )
+    single_sentences: str = option(
+        "split",
+        "Of order: a last one is halved, or paired as ALBERT's code does.",
+        choices=SINGLE_SENTENCES,
+    )
+    next_sentence_prediction: bool = option(False, "The same as --sentence_pairs next.")
     entity_table: str | None = option(None, "Entity vectors of objective ernie_thu (`train-entity-vectors`).")
     entity_titles: str | None = option(
-        None, "title<TAB>entity lines, by which entities are found (default: the table's)."
+        None, "title<TAB>entity lines, by which entities are found (ernie_thu: default the table's)."
     )
     ignore_title_case: bool = option(False, "Find titles in any case.")
     entity_replace_prob: Share = option(0.05, "Share of entities that become others.")
@@ -212,6 +235,11 @@ class ObjectiveArguments:
     languages: list[str] | None = option(None, "Codes of the two languages, first the source's.")
 
     @property
+    def pair_kind(self) -> str | None:
+        """How the two segments of a row stand to each other; `None` for rows of one."""
+        return NEXT_SENTENCE if self.next_sentence_prediction else self.sentence_pairs
+
+    @property
     def words(self) -> str:
         """What the collators take for words."""
         return "column" if self.segmenter is not None else self.word_boundaries
@@ -222,6 +250,11 @@ class ObjectiveArguments:
 
     def check(self) -> None:
         """Refuse values that contradict each other."""
+        if self.next_sentence_prediction and self.sentence_pairs not in (None, NEXT_SENTENCE):
+            raise ValueError(
+                f"`next_sentence_prediction` is `sentence_pairs` = {NEXT_SENTENCE}, got {self.sentence_pairs}: "
+                "leave one out."
+            )
         shares = (self.mask_replace_prob or 0) + (self.random_replace_prob or 0)
         if not shares <= 1 + 1e-9:
             raise ValueError(

@@ -203,6 +203,7 @@ def stream_of(objective: Any, documents: Documents, seed: int, rank: int, world_
     options = {
         **{name: getattr(data, name) for name in ("max_seq_length", "shuffle_buffer_size")},
         **data.packing,
+        **{"pairs": objective.pair_rule, "pair_label": objective.pair_label},
         **{"seed": seed, "num_epochs": None, "rank": rank, "world_size": world_size},
     }
     streams = [PretrainingStream(part, objective.tokenizer, **options) for part in documents.parts]

@@ -57,6 +57,8 @@ from .readers import Document, FileDocuments, embedded_corpus, embedded_corpus_p
 from .rows import expand_files
 from .segmentation import PieceWordIds, WordIds, jieba_segmenter
 from .sentence_pairs import (
+    PairPacker,
+    PairRule,
     SentencePair,
     next_sentence_pairs,
     sentence_distance_pairs,
@@ -100,6 +102,8 @@ __all__ = [
     "Mention",
     "NegativeSampler",
     "NounLinker",
+    "PairPacker",
+    "PairRule",
     "PieceWordIds",
     "PretrainingStream",
     "QuestionColumns",

@@ -18,7 +18,8 @@ A, B is from another document, a third each. ERNIE 2.0's sentence distance (Sun 
 https://arxiv.org/abs/1907.12412): B follows A, B is elsewhere in A's document, B is from another document.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,10 +29,11 @@ from .tokenization import SpecialTokens
 TokenDocument = Sequence[Sequence[int]]
 """The token ids of a document's sentences, without special tokens."""
 
+PAIR_KINDS = NEXT_SENTENCE, SENTENCE_ORDER, STRUCTURE, DISTANCE = "next", "order", "structure", "distance"
 VARIANTS = ("bert", "spanbert")
 NEXT, SWAPPED, ELSEWHERE, APART = range(4)
 DISTANCES = ("adjacent", "same document", "other document")
-SPLIT, OTHER_DOCUMENT = "split", "elsewhere"
+SINGLE_SENTENCES = SPLIT, OTHER_DOCUMENT = "split", "elsewhere"
 
 
 class SentencePair(NamedTuple):
@@ -58,6 +60,188 @@ class SentencePair(NamedTuple):
             label: its column, of ALBERT's order "sentence_order_label".
         """
         return {**special_tokens.pair(self.first, self.second), label: self.next_sentence_label}
+
+
+@dataclass(frozen=True)
+class PairRule:
+    """What pairs are made of documents: of all of them at once (`pairs`), or one after the other (`PairPacker`).
+
+    Args:
+        kind: "next" (`next_sentence_pairs`), "order" (`sentence_order_pairs`), "structure" (`structural_pairs`) or
+            "distance" (`sentence_distance_pairs`).
+        short_seq_prob: Probability that a document aims at a length drawn uniformly from 2 to the most.
+        variant: Of "next", see `next_sentence_pairs`.
+        single_sentences: Of "order", see `sentence_order_pairs`.
+        buffer_size: Documents before it out of which a stream draws the second segment from elsewhere.
+
+    Raises:
+        ValueError: one of them is none of these.
+
+    Examples:
+        >>> documents = [[[1, 1], [2, 2], [3]], [[7], [8, 8]]]
+        >>> len(list(PairRule("order").pairs(documents, 6, np.random.default_rng(0))))
+        2
+    """
+
+    kind: str = NEXT_SENTENCE
+    short_seq_prob: float = 0.1
+    variant: str = "bert"
+    single_sentences: str = SPLIT
+    buffer_size: int = 100
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("kind", PAIR_KINDS), ("variant", VARIANTS), ("single_sentences", SINGLE_SENTENCES)):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"`{name}` must be one of {', '.join(allowed)}, got {getattr(self, name)!r}.")
+        if not 0 <= self.short_seq_prob <= 1:
+            raise ValueError(f"`short_seq_prob` must be in [0, 1], got {self.short_seq_prob}.")
+        if self.buffer_size < 1:
+            raise ValueError(f"`buffer_size` must be at least 1, got {self.buffer_size}.")
+
+    @property
+    def classes(self) -> int:
+        """Number of different labels."""
+        return len(self._thirds) or 2
+
+    @property
+    def _thirds(self) -> tuple[int, ...]:
+        """What a draw of three gives."""
+        return {STRUCTURE: (NEXT, SWAPPED, ELSEWHERE), DISTANCE: (NEXT, APART, ELSEWHERE)}.get(self.kind, ())
+
+    def pairs(
+        self, documents: Sequence[TokenDocument], max_tokens: int, generator: np.random.Generator
+    ) -> Iterator[SentencePair]:
+        """Yield the pairs of one pass over the documents; arguments as of `next_sentence_pairs`."""
+        _check_length(max_tokens)
+        kept = [_with_tokens(document) for document in documents]
+        kept = [document for document in kept if document]
+        if len(kept) < 2:
+            raise ValueError(f"`documents` must hold at least 2 documents with tokens, got {len(kept)}.")
+        for index, document in enumerate(kept):
+
+            def another(index: int = index) -> TokenDocument:
+                # The references try ten times to hit another document; here it is one of the others at once.
+                return kept[(index + int(generator.integers(1, len(kept)))) % len(kept)]
+
+            yield from self._pairs_of(document, another, max_tokens, generator)
+
+    def _kind_of(self, single: bool, generator: np.random.Generator) -> int:
+        """What a chunk becomes, which may be a single sentence."""
+        if self._thirds:
+            return self._thirds[generator.integers(3)]
+        if self.kind == NEXT_SENTENCE:
+            return ELSEWHERE if single or bool(generator.random() < 0.5) else NEXT
+        if single and self.single_sentences == OTHER_DOCUMENT:
+            return ELSEWHERE
+        return SWAPPED if generator.random() < 0.5 else NEXT
+
+    def _pairs_of(
+        self,
+        document: TokenDocument,
+        another: Callable[[], TokenDocument],
+        max_tokens: int,
+        generator: np.random.Generator,
+    ) -> Iterator[SentencePair]:
+        """Cut pairs out of a document; `another` draws one of the others."""
+        spared = 2 if self.kind == NEXT_SENTENCE and self.variant == "spanbert" else 1
+        target = max_tokens
+        if generator.random() < self.short_seq_prob:
+            target = int(generator.integers(2, max_tokens, endpoint=True))
+        at = 0
+        while at < len(document):
+            chunk = gather(document, at, target)
+            cut = int(generator.integers(1, max(len(chunk) - spared, 1), endpoint=True))
+            first = joined(chunk[:cut])
+            kind = self._kind_of(len(chunk) == 1, generator)
+            if kind == ELSEWHERE:
+                other = another()
+                start = int(generator.integers(len(other)))
+                second = joined(gather(other, start, target - len(first)))
+            elif kind == APART:
+                second = self._apart(document, at, at + cut, target - len(first), generator)
+            elif len(chunk) == 1:
+                middle = len(first) // 2
+                first, second = first[:middle], first[middle:]
+            else:
+                second = joined(chunk[cut:])
+            at += cut if kind in (ELSEWHERE, APART) else len(chunk)
+            if kind == SWAPPED:
+                first, second = second, first
+            if first and second:
+                label = self._thirds.index(kind) if self._thirds else int(kind != NEXT)
+                yield SentencePair(*truncate_pair(first, second, max_tokens, generator), label)
+
+    @staticmethod
+    def _apart(
+        document: TokenDocument, begin: int, end: int, target: int, generator: np.random.Generator
+    ) -> list[int]:
+        """What begins behind the neighbour of sentences, or ends before that on the other side; else nothing."""
+        before, behind = max(begin - 1, 0), end + 1
+        places = before + max(len(document) - behind, 0)
+        if not places:
+            return []
+        place = int(generator.integers(places))
+        part, start = (document[:before], place) if place < before else (document, place - before + behind)
+        return joined(gather(part, start, target))
+
+
+class PairPacker:
+    """Makes pairs of documents that come one after the other; the second segment from elsewhere is of one before it.
+
+    Args:
+        rule: Which pairs.
+        max_tokens: As of `next_sentence_pairs`.
+        generator: Draws everything.
+
+    Examples:
+        >>> packer = PairPacker(PairRule("order"), 6, np.random.default_rng(0))
+        >>> len([*packer.add([[1, 1], [2, 2], [3]]), *packer.add([[7], [8, 8]])])
+        2
+    """
+
+    def __init__(self, rule: PairRule, max_tokens: int, generator: np.random.Generator):
+        _check_length(max_tokens)
+        self.rule, self.max_tokens, self.generator = rule, max_tokens, generator
+        self._before: list[TokenDocument] = []
+        self._first = True  # of the documents before, one waits for another
+
+    def add(self, document: TokenDocument) -> list[SentencePair]:
+        """Give the pairs of a document, of the first one together with the second's."""
+        pairs: list[SentencePair] = []
+        document = _with_tokens(document)
+        if not document:
+            return pairs
+        if self._before and self._first:
+            self._first = False
+            pairs += self._pairs_of(self._before[0], [document])
+        if self._before:
+            pairs += self._pairs_of(document, self._before)
+        if len(self._before) < self.rule.buffer_size:
+            self._before.append(document)
+        else:
+            self._before[int(self.generator.integers(len(self._before)))] = document
+        return pairs
+
+    def flush(self) -> list[SentencePair]:
+        """Refuse a single document, which has no other."""
+        if self._before and self._first:
+            raise ValueError(f"`documents` must hold at least 2 documents with tokens, got {len(self._before)}.")
+        return []
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the documents that are remembered: plain ints, lists and dicts."""
+        return {"before": [[list(part) for part in document] for document in self._before], "first": self._first}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Set what is remembered, from `state_dict()` of a packer of the same rule."""
+        self._before = [[list(part) for part in document] for document in state["before"]]
+        self._first = bool(state["first"])
+
+    def _pairs_of(self, document: TokenDocument, others: Sequence[TokenDocument]) -> list[SentencePair]:
+        def another() -> TokenDocument:
+            return others[int(self.generator.integers(len(others)))]
+
+        return list(self.rule._pairs_of(document, another, self.max_tokens, self.generator))
 
 
 def next_sentence_pairs(
@@ -88,15 +272,7 @@ def next_sentence_pairs(
         >>> pairs[0]
         SentencePair(first=[1, 1], second=[2, 2, 3], next_sentence_label=0)
     """
-    if variant not in VARIANTS:
-        raise ValueError(f"`variant` must be one of {VARIANTS}, got {variant!r}.")
-
-    def kind(single: bool) -> int:
-        return ELSEWHERE if single or bool(generator.random() < 0.5) else NEXT
-
-    spared = 2 if variant == "spanbert" else 1
-    for first, second, found in _pairs(documents, max_tokens, generator, short_seq_prob, kind, spared):
-        yield SentencePair(first, second, int(found == ELSEWHERE))
+    yield from PairRule(NEXT_SENTENCE, short_seq_prob, variant).pairs(documents, max_tokens, generator)
 
 
 def sentence_order_pairs(
@@ -123,16 +299,8 @@ def sentence_order_pairs(
         >>> pairs[0].features(SpecialTokens([0], [9], [0], [9], [9]), "sentence_order_label")["sentence_order_label"]
         1
     """
-    if single_sentences not in (SPLIT, OTHER_DOCUMENT):
-        raise ValueError(f"`single_sentences` must be one of {SPLIT}, {OTHER_DOCUMENT}, got {single_sentences!r}.")
-
-    def kind(single: bool) -> int:
-        if single and single_sentences == OTHER_DOCUMENT:
-            return ELSEWHERE
-        return SWAPPED if generator.random() < 0.5 else NEXT
-
-    for first, second, found in _pairs(documents, max_tokens, generator, short_seq_prob, kind):
-        yield SentencePair(first, second, int(found != NEXT))
+    rule = PairRule(SENTENCE_ORDER, short_seq_prob, single_sentences=single_sentences)
+    yield from rule.pairs(documents, max_tokens, generator)
 
 
 def structural_pairs(
@@ -152,8 +320,7 @@ def structural_pairs(
         >>> sorted(set(labels))
         [0, 1, 2]
     """
-    for pair in _pairs(documents, max_tokens, generator, short_seq_prob, lambda single: int(generator.integers(3))):
-        yield SentencePair(*pair)
+    yield from PairRule(STRUCTURE, short_seq_prob).pairs(documents, max_tokens, generator)
 
 
 def sentence_distance_pairs(
@@ -179,63 +346,7 @@ def sentence_distance_pairs(
         >>> sorted({pair.next_sentence_label for pair in pairs})
         [0, 1, 2]
     """
-    kinds = (NEXT, APART, ELSEWHERE)
-    draw = generator.integers
-    for first, second, kind in _pairs(documents, max_tokens, generator, short_seq_prob, lambda _: kinds[draw(3)]):
-        yield SentencePair(first, second, kinds.index(kind))
-
-
-def _pairs(
-    documents: Sequence[TokenDocument],
-    max_tokens: int,
-    generator: np.random.Generator,
-    short_seq_prob: float,
-    kind_of: Callable[[bool], int],
-    spared: int = 1,
-) -> Iterator[tuple[list[int], list[int], int]]:
-    """Cut pairs out of documents; `kind_of` draws what a chunk becomes, told whether it is one sentence."""
-    if max_tokens < 2:
-        raise ValueError(f"`max_tokens` must be at least 2, one for each segment, got {max_tokens}.")
-    if not 0 <= short_seq_prob <= 1:
-        raise ValueError(f"`short_seq_prob` must be in [0, 1], got {short_seq_prob}.")
-    kept = [[sentence for sentence in document if len(sentence)] for document in documents]
-    kept = [document for document in kept if document]
-    if len(kept) < 2:
-        raise ValueError(f"`documents` must hold at least 2 documents with tokens, got {len(kept)}.")
-    for index, document in enumerate(kept):
-        target = max_tokens
-        if generator.random() < short_seq_prob:
-            target = int(generator.integers(2, max_tokens, endpoint=True))
-        at = 0
-        while at < len(document):
-            chunk = gather(document, at, target)
-            cut = int(generator.integers(1, max(len(chunk) - spared, 1), endpoint=True))
-            first = joined(chunk[:cut])
-            second: list[int] = []
-            kind = kind_of(len(chunk) == 1)
-            if kind == ELSEWHERE:
-                # The references try ten times to hit another document; here it is one of the others at once.
-                other = kept[(index + int(generator.integers(1, len(kept)))) % len(kept)]
-                start = int(generator.integers(len(other)))
-                second = joined(gather(other, start, target - len(first)))
-            elif kind == APART:
-                # What begins behind the neighbour of A, or ends before that on the other side.
-                before, behind = max(at - 1, 0), at + cut + 1
-                places = before + max(len(document) - behind, 0)
-                if places:
-                    place = int(generator.integers(places))
-                    part, start = (document[:before], place) if place < before else (document, place - before + behind)
-                    second = joined(gather(part, start, target - len(first)))
-            elif len(chunk) == 1:
-                middle = len(first) // 2
-                first, second = first[:middle], first[middle:]
-            else:
-                second = joined(chunk[cut:])
-            at += cut if kind in (ELSEWHERE, APART) else len(chunk)
-            if kind == SWAPPED:
-                first, second = second, first
-            if first and second:
-                yield *truncate_pair(first, second, max_tokens, generator), kind
+    yield from PairRule(DISTANCE, short_seq_prob).pairs(documents, max_tokens, generator)
 
 
 def truncate_pair(
@@ -276,6 +387,16 @@ def gather(document: TokenDocument, start: int, target: int) -> list[Sequence[in
         total += len(document[end])
         end += 1
     return list(document[start:end])
+
+
+def _with_tokens(document: TokenDocument) -> TokenDocument:
+    """A document's sentences that have tokens."""
+    return [sentence for sentence in document if len(sentence)]
+
+
+def _check_length(max_tokens: int) -> None:
+    if max_tokens < 2:
+        raise ValueError(f"`max_tokens` must be at least 2, one for each segment, got {max_tokens}.")
 
 
 def joined(sentences: Sequence[Sequence[int]]) -> list[int]:

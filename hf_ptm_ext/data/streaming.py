@@ -1,6 +1,6 @@
 """A stream of pre-training rows that can stop anywhere and go on exactly.
 
-    documents -> every world_size-th -> shuffle buffer -> token ids -> blocks -> sequences -> (packed) rows
+    documents -> every world_size-th -> shuffle buffer -> token ids -> blocks or pairs -> sequences -> (packed) rows
 
 Everything between the source and the row handed out last is part of the state: the buffer's documents, the random
 generator, the block and the rows that wait for more, the rows that wait to be handed out. So rows before a stop and
@@ -14,6 +14,7 @@ import json
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from .packing import BlockPacker, RowPacker
 from .readers import Document
+from .sentence_pairs import PairPacker, PairRule, SentencePair
 from .sources import as_document_source, beginning_of
 from .tokenization import encode_batch, special_tokens_of
 
@@ -56,6 +58,9 @@ class PretrainingStream(IterableDataset):
         block_mode: `"doc_sentences"` or `"full_sentences"`, see `BlockPacker`.
         long_sentences: `"split"` or `"drop"`, see `BlockPacker`.
         short_seq_prob: See `BlockPacker`.
+        pairs: Make pairs of two segments instead of blocks; `block_mode`, `long_sentences` and `short_seq_prob` are
+            then not read. Its buffer is part of the state too.
+        pair_label: Column of the pairs' labels.
         shuffle_buffer_size: Number of documents among which the next one is drawn; 0 or 1 keeps the order. The buffer
             is part of the state: about its text in bytes.
         seed: Each epoch and rank draws from (seed, epoch, rank).
@@ -99,6 +104,8 @@ class PretrainingStream(IterableDataset):
         block_mode: str = "doc_sentences",
         long_sentences: str = "split",
         short_seq_prob: float = 0.0,
+        pairs: PairRule | None = None,
+        pair_label: str = "next_sentence_label",
         shuffle_buffer_size: int = 1000,
         seed: int = 0,
         num_epochs: int | None = 1,
@@ -137,6 +144,8 @@ class PretrainingStream(IterableDataset):
         self.block_mode = block_mode
         self.long_sentences = long_sentences
         self.short_seq_prob = short_seq_prob
+        self.pairs = pairs
+        self.pair_label = pair_label
         self.shuffle_buffer_size = shuffle_buffer_size
         self.seed = seed
         self.num_epochs = num_epochs
@@ -243,14 +252,7 @@ class PretrainingStream(IterableDataset):
         self._generator = np.random.default_rng([self.seed, epoch, self.rank])
         self._buffer = []
         self._encoded = deque()
-        self._blocks = BlockPacker(
-            self.max_seq_length - self.special_tokens.single_count,
-            mode=self.block_mode,
-            long_sentences=self.long_sentences,
-            short_seq_prob=self.short_seq_prob,
-            separator_id=separator_of(self.tokenizer),
-            generator=self._generator,
-        )
+        self._blocks = self._new_packer()
         self._open = None
         if self.packed:
             self._open = RowPacker(
@@ -261,9 +263,26 @@ class PretrainingStream(IterableDataset):
             )
         self._ready = deque()
 
-    def _pack(self, blocks: list[list[int]]) -> None:
+    def _new_packer(self) -> BlockPacker | PairPacker:
+        """What makes the sequences of documents."""
+        if self.pairs is not None:
+            longest = self.max_seq_length - self.special_tokens.pair_count
+            return PairPacker(self.pairs, longest, self._generator)
+        return BlockPacker(
+            self.max_seq_length - self.special_tokens.single_count,
+            mode=self.block_mode,
+            long_sentences=self.long_sentences,
+            short_seq_prob=self.short_seq_prob,
+            separator_id=separator_of(self.tokenizer),
+            generator=self._generator,
+        )
+
+    def _pack(self, blocks: Sequence[Any]) -> None:
         for block in blocks:
-            sequence = self.special_tokens.single(block)
+            if isinstance(block, SentencePair):
+                sequence = block.features(self.special_tokens, self.pair_label)
+            else:
+                sequence = self.special_tokens.single(block)
             self._ready += [sequence] if self._open is None else self._open.add(sequence)
 
     def _encode(self) -> bool:
@@ -316,7 +335,8 @@ class PretrainingStream(IterableDataset):
     def _settings(self) -> dict[str, Any]:
         vocabulary = json.dumps(sorted(self.tokenizer.get_vocab().items())).encode("utf-8")
         digest = hashlib.blake2b(vocabulary, digest_size=8).hexdigest()
-        return {"tokenizer": digest, **{name: getattr(self, name) for name in _SETTINGS}}
+        pairs = {} if self.pairs is None else {"pairs": asdict(self.pairs), "pair_label": self.pair_label}
+        return {"tokenizer": digest, **{name: getattr(self, name) for name in _SETTINGS}, **pairs}
 
 
 def separator_of(tokenizer: "PreTrainedTokenizerBase") -> int | None:

@@ -33,6 +33,7 @@ from .replaced_token_detection import (
     make_electra_generator,
 )
 from .schedules import get_slanted_triangular_schedule, number_of_updates, slanted_triangular_factor
+from .sentence_pairs import SentencePairModel, SentencePairTrainer
 from .seq2seq import PtmSeq2SeqTrainer
 from .stopping import NotFinite, TrainingStopped
 from .transe import TransEOptions, TransEVectors, train_transe
@@ -72,6 +73,8 @@ __all__ = [
     "PushFailed",
     "ReplacedTokenDetectionTrainer",
     "ResumableTrainer",
+    "SentencePairModel",
+    "SentencePairTrainer",
     "SentiLareModel",
     "SentimentEmbeddings",
     "SequentialUnfreezingCallback",

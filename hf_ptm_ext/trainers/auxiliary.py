@@ -110,10 +110,12 @@ def label_places(
 class AuxiliaryObjective(nn.Module):
     """A masked language model with further parameters around it; `model` is the plain model.
 
-    `models_beside` names attributes that are models of their own, which a job saves as folders of these names.
+    Its forward takes `num_items_in_batch`, the number of labels of the whole update. `models_beside` names attributes
+    that are models of their own, which a job saves as folders of these names.
     """
 
     model: Any
+    accepts_loss_kwargs = True  # upstream's Trainer would look for `**kwargs`
     models_beside: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, model: Any):

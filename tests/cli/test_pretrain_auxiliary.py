@@ -1,5 +1,6 @@
 """`hf-ptm-ext pretrain` with models and parameters beside the plain one: saved, resumed, gone on with, packed."""
 
+import json
 import shutil
 
 import pytest
@@ -41,6 +42,15 @@ def test_the_terms_are_measured_and_told(finished):
     assert "a head that tells replaced tokens" in card
     assert "masked-language-model head" not in card
     validate_model_card(finished)
+
+
+def test_micro_batches_add_up_to_the_loss_of_the_update(tmp_path):
+    asked = {**ELECTRA, "gradient_accumulation_steps": 4, "max_steps": 1, "per_device_train_batch_size": 2}
+    assert main(["pretrain", *flags(output_dir=tmp_path, **asked)]) == 0
+    log = json.loads((tmp_path / "trainer_state.json").read_text("utf-8"))["log_history"]
+    first = next(entry for entry in log if "loss" in entry)
+    assert first["loss"] == pytest.approx(first["mlm_loss"] + 50 * first["rtd_loss"], rel=1e-4)
+    assert first["rtd_loss"] == pytest.approx(0.69, abs=0.05)  # log 2
 
 
 def test_a_resumed_run_is_the_uninterrupted_one(finished, tmp_path):

@@ -18,6 +18,7 @@ from hf_ptm_ext.data import (
     structural_pairs,
     truncate_pair,
 )
+from hf_ptm_ext.data.sentence_pairs import PairPacker, PairRule
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "goldens" / "nsp-sop-stats.json").read_text(encoding="utf-8"))
 
@@ -135,6 +136,76 @@ def test_spanbert_leaves_two_sentences_for_the_second_segment():
         for variant in ("bert", "spanbert")
     }
     assert cuts == {"bert": {1, 2}, "spanbert": {1}}
+
+
+# ---- one document after the other ----
+
+
+def one_by_one(rule, documents, max_tokens, seed):
+    packer = PairPacker(rule, max_tokens, np.random.default_rng(seed))
+    return [pair for document in documents for pair in packer.add(document)] + packer.flush()
+
+
+@pytest.mark.parametrize(
+    ("key", "rule"),
+    [
+        ("nsp(google bert)", PairRule("next")),
+        ("sop(albert, random_next_sentence=False)", PairRule("order", single_sentences="elsewhere")),
+    ],
+)
+def test_a_stream_has_the_statistics_of_the_reference(key, rule):
+    def make(documents, max_tokens, generator):
+        return one_by_one(rule, documents, max_tokens, int(generator.integers(1 << 30)))
+
+    runs = [statistics_of(random_documents(seed), 128, seed, make) for seed in range(8)]
+    for name in runs[0]:
+        values = np.array([run[name] for run in runs])
+        assert abs(GOLDEN[key][name] - values.mean()) < 5.4 * values.std(ddof=1) * (9 / 8) ** 0.5, name
+
+
+@pytest.mark.parametrize("kind", ["next", "order", "structure"])
+def test_a_second_segment_from_elsewhere_is_of_a_document_before(kind):
+    documents = random_documents(3, 80)
+    pairs = one_by_one(PairRule(kind, buffer_size=5), documents, 61, 0)
+    places = [(pair.first[0] // 100, pair.second[0] // 100) for pair in pairs]
+    elsewhere = [(first, second) for first, second in places if first != second]
+    assert {first for first, _ in places} == set(range(80)), "every document gives pairs, the first one too"
+    assert all(second < first or (first, second) == (0, 1) for first, second in elsewhere)
+    assert bool(elsewhere) == (kind != "order")
+    assert all(len(pair.first) + len(pair.second) <= 61 for pair in pairs)
+    shares = np.bincount([pair.next_sentence_label for pair in pairs]) / len(pairs)
+    assert len(shares) == PairRule(kind).classes
+    assert shares == pytest.approx([1 / len(shares)] * len(shares), abs=0.1)
+    # Nothing far away is ever repeated often: what is remembered is replaced.
+    if elsewhere:
+        assert max(np.bincount([second for _, second in elsewhere])) < 0.2 * len(elsewhere)
+
+
+def test_a_packer_goes_on_from_its_state():
+    documents = random_documents(0, 30)
+    whole = one_by_one(PairRule("structure", buffer_size=4), documents, 50, 7)
+    generator = np.random.default_rng(7)
+    packer = PairPacker(PairRule("structure", buffer_size=4), 50, generator)
+    parts = [pair for document in documents[:9] for pair in packer.add(document)]
+    later = PairPacker(PairRule("structure", buffer_size=4), 50, generator)
+    later.load_state_dict(json.loads(json.dumps(packer.state_dict())))
+    assert whole == [*parts, *(pair for document in documents[9:] for pair in later.add(document))]
+
+
+def test_rules_and_documents_that_cannot_be_are_named():
+    assert one_by_one(PairRule(), [], 10, 0) == []
+    with pytest.raises(ValueError, match="at least 2 documents with tokens, got 1"):
+        one_by_one(PairRule(), [[[1], [2]], [[]]], 10, 0)
+    for options, message in (
+        ({"kind": "nsp"}, "`kind` must be one of next, order, structure, distance, got 'nsp'"),
+        ({"variant": "x"}, "`variant` must be one of bert, spanbert"),
+        ({"short_seq_prob": 2}, "`short_seq_prob` must be in"),
+        ({"buffer_size": 0}, "`buffer_size` must be at least 1, got 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            PairRule(**options)
+    with pytest.raises(ValueError, match="`max_tokens` must be at least 2"):
+        PairPacker(PairRule(), 1, np.random.default_rng(0))
 
 
 @settings(max_examples=100, deadline=None)

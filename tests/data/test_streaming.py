@@ -22,6 +22,7 @@ from hf_ptm_ext.data import (
     pretraining_dataset,
     train_wordpiece,
 )
+from hf_ptm_ext.data.sentence_pairs import PairRule
 from hf_ptm_ext.data.sources import FilteredDocuments
 from hf_ptm_ext.data.streaming import WeightedStream
 
@@ -34,6 +35,8 @@ MODES = {
     "packed": {"packed": True, "max_seq_length": 40, "open_rows": 3, "max_sequences": 4},
     "across documents": {"block_mode": "full_sentences", "max_seq_length": 17, "short_seq_prob": 0.3},
     "short, packed": {"packed": True, "max_seq_length": 24, "short_seq_prob": 0.5, "num_epochs": 2},
+    "pairs": {"pairs": PairRule("structure", short_seq_prob=0.3, buffer_size=3), "num_epochs": 2},
+    "pairs, packed": {"pairs": PairRule("order"), "packed": True, "max_seq_length": 40, "max_sequences": 4},
     "second of two processes": {"rank": 1, "world_size": 2},
 }
 

@@ -12,13 +12,15 @@ from .masking import (
     UniLMMasking,
     WholeWordMasking,
 )
+from .orders import Permutations, WordOrder
 from .replaced_tokens import ReplacedTokens
+from .units import UnitMasking
 
 OBJECTIVES: dict[str, type[Objective]] = {
     cls.name: cls
     for cls in (
         *(SpanMasking, TokenMasking, WholeWordMasking, NgramMasking, SimilarWords, UniLMMasking, EntityDenoising),
-        *(ReplacedTokens, InfoWord),
+        *(ReplacedTokens, InfoWord, Permutations, UnitMasking, WordOrder),
         *(Mass, TextInfilling, SpanCorruption, TranslationMasking),
     )
 }

@@ -11,7 +11,8 @@ encoder-decoders) in a file of this folder, and name it in `OBJECTIVES` (`__init
 | parameters and terms around that model | `wrap`: an `AuxiliaryObjective`, and `trainer_class`, its Trainer; what is |
 | | saved is the plain model, with these parameters beside it, from where a next run takes them |
 | what the printed table calls its terms | `terms`: name of the term -> words, for those that `TERMS` lacks |
-| its rows | `rows` (all of them), `keep` and `add_words` (each); of two texts `pairs`, `pairs_of`, `pair_label` |
+| its rows | `rows` (all of them), `keep` and `add_words` (each); of two texts `pairs`, `pair_rule` or another |
+| | builder, `pairs_of`, and `pair_label`, their column |
 | its masks | `collator_class`, `given` (the options it takes), `collator_options`; `budgets`, its fixed sizes |
 | its own defaults | `defaults`: option -> value, of options that are `None` unless given |
 | what it refuses | `check`, before anything is read |
@@ -36,13 +37,12 @@ from ...data import (
     SpecialTokens,
     encode_documents,
     jieba_segmenter,
-    next_sentence_pairs,
     pretraining_dataset,
     special_tokens_of,
 )
 from ...data.bad_rows import SKIP
 from ...data.packing import FULL_SENTENCES
-from ...data.sentence_pairs import SentencePair, TokenDocument
+from ...data.sentence_pairs import NEXT_SENTENCE, PairRule, SentencePair, TokenDocument
 from ...trainers import PreTrainingTrainer
 from ...trainers.auxiliary import load_beside
 from ..arguments import ModelArguments
@@ -87,8 +87,8 @@ class Objective(ABC):
     parallel: ClassVar[bool] = False
     columns: ClassVar[Sequence[str]] = ("input_ids",)
     pair_label: ClassVar[str] = "next_sentence_label"
-    terms: ClassVar[Mapping[str, str]] = {}
-    trainer_class: ClassVar[type[PreTrainingTrainer]] = PreTrainingTrainer
+    terms: Mapping[str, str] = {}
+    trainer_class: type[PreTrainingTrainer] = PreTrainingTrainer
     defaults: ClassVar[Mapping[str, float]] = {}
     collator_class: ClassVar[Any]
     given: ClassVar[Sequence[str]] = ("mlm_probability", "mask_replace_prob", "random_replace_prob")
@@ -114,13 +114,18 @@ class Objective(ABC):
                 f"`on_bad_rows` = {SKIP} is for rows of parallel text (--objective tlm), got objective {self.name}, "
                 "which reads documents."
             )
-        if data.streaming and (options.next_sentence_prediction or self.pairs):
-            who = f"Objective {self.name}" if self.pairs else "`next_sentence_prediction`"
-            raise ValueError(f"{who} draws second segments from all documents: set streaming off.")
-        if self.pairs is False and options.next_sentence_prediction:
-            raise ValueError(f"`next_sentence_prediction` goes with objectives span, mlm and wwm, got {self.name}.")
+        if self.pairs is False and options.pair_kind is not None:
+            raise ValueError(
+                "`sentence_pairs` and `next_sentence_prediction` go with objectives that hide tokens of an encoder, "
+                f"got {self.name}."
+            )
+        if self.pairs and options.pair_kind not in (None, NEXT_SENTENCE):
+            raise ValueError(f"`sentence_pairs` = {options.pair_kind} is none of objective {self.name}: leave it out.")
         options.next_sentence_prediction |= bool(self.pairs)
-        if data.block_mode == FULL_SENTENCES and (options.next_sentence_prediction or self.denoises or self.parallel):
+        streamed = type(self).rows is Objective.rows and type(self).pairs_of is Objective.pairs_of
+        if data.streaming and options.pair_kind is not None and not streamed:
+            raise ValueError(f"Objective {self.name} makes its pairs of all documents at once: set streaming off.")
+        if data.block_mode == FULL_SENTENCES and (options.pair_kind is not None or self.denoises or self.parallel):
             made = "a target of each row" if self.denoises and not self.parallel else "rows of two segments"
             raise ValueError(
                 f"`block_mode` = {data.block_mode} is for rows of one segment whose tokens are hidden, and objective "
@@ -167,7 +172,7 @@ class Objective(ABC):
         """All rows of the documents, as a `datasets.Dataset`."""
         from datasets import Dataset
 
-        if self.options.next_sentence_prediction:
+        if self.options.pair_kind is not None:
             rows = Dataset.from_list(self._segment_pairs(documents, seed))
         else:
             length, packing = self.data_args.max_seq_length, self.data_args.packing
@@ -176,7 +181,7 @@ class Objective(ABC):
         return rows if self.add_words is None else rows.map(self.add_words)
 
     def _segment_pairs(self, documents: Any, seed: int) -> list[dict[str, Any]]:
-        """Two segments with `next_sentence_label`."""
+        """Two segments with `pair_label`."""
         encoded = list(encode_documents(bar(documents, "documents"), self.tokenizer))
         longest = self.data_args.max_seq_length - self.specials.pair_count
         pairs = self.pairs_of(encoded, longest, np.random.default_rng(seed))
@@ -191,7 +196,13 @@ class Objective(ABC):
         self, documents: Sequence[TokenDocument], max_tokens: int, generator: np.random.Generator
     ) -> Iterator[SentencePair]:
         """Pairs of segments of at most so many tokens, out of documents of token ids."""
-        return next_sentence_pairs(documents, max_tokens, generator, variant=self.pair_variant)
+        return self.pair_rule.pairs(documents, max_tokens, generator)  # type: ignore[union-attr]
+
+    @property
+    def pair_rule(self) -> PairRule | None:
+        """What pairs rows are; `None` for rows of one segment."""
+        kind, single = self.options.pair_kind, self.options.single_sentences
+        return None if kind is None else PairRule(kind, variant=self.pair_variant, single_sentences=single)
 
     # ---- model ----
 
@@ -214,7 +225,7 @@ class Objective(ABC):
         data, self.model = self.data_args, self.load()
         trained = self.wrap(self.model)
         positions = getattr(self.model.config, "max_position_embeddings", None)
-        if positions is not None and data.max_seq_length > positions:
+        if positions is not None and 0 < positions < data.max_seq_length:  # XLNet, which has no table, says -1
             raise ValueError(
                 f"`max_seq_length` must not exceed the model's {positions} positions, got {data.max_seq_length}."
             )

@@ -22,16 +22,20 @@ from ...conversion.unilm_tokenizer import unilm_tokenizer
 from ...data import encode_entity_documents, entity_pairs
 from ...data.augmentation import load_word_vectors
 from ...data.packing import FULL_SENTENCES
+from ...data.sentence_pairs import NEXT_SENTENCE, SENTENCE_ORDER, STRUCTURE
 from ...models.annotations_ernie_thu import DictionaryLinker
 from ...models.processing_ernie_thu import ErnieThuProcessor
+from ...trainers.sentence_pairs import SentencePairModel, SentencePairTrainer
 from ..console import bar, phase
-from ..families import attention, family_class, load_checkpoint, named_config, overrides
+from ..families import OWN_FAMILIES, attention, family_class, load_checkpoint, named_config, overrides
 from .base import Objective
 
 # Name of the entity table inside the trained folder, where the config points to.
 TABLE_FILE = "entity_table.safetensors"
-# Families whose masked language models have a head for next sentences beside them.
+# Families whose masked language models have a head for next sentences beside them, and architectures of upstream.
 WITH_NEXT_SENTENCES = ("ib_bert", "kbert", "nezha", "zen")
+WITH_PAIRS = ("albert", "bert", "big_bird", "ernie", "megatron-bert", "mobilebert")
+PAIR_TERMS = {"nsp": "next sentence", "sop": "sentence order", "structure": "sentence structure"}
 
 
 class Masking(Objective):
@@ -50,15 +54,14 @@ class Masking(Objective):
     def load(self) -> Any:
         """Load or make the encoder."""
         model, fields = self.model_args, {**attention(self.model_args), **self.fields()}
-        paired = self.own_class or self.options.next_sentence_prediction
+        paired = self.own_class or self.options.pair_kind is not None
+        ours = model.family in OWN_FAMILIES
+        if not self.own_class and (model.model_name_or_path is not None or not ours):
+            auto = AutoModelForPreTraining if paired else AutoModelForMaskedLM
+            return self.upstream(auto, lambda config: self._check_pairs(config.model_type), **fields)
         if model.model_name_or_path is None:
             cls = family_class(model.family, "AutoModelForPreTraining" if paired else "AutoModelForMaskedLM")
             return cls._from_config(self._new_config(fields))
-        if not self.own_class:
-            auto = AutoModelForPreTraining if paired else AutoModelForMaskedLM
-            return load_checkpoint(
-                model, auto, self.tokenizer, lambda config: self._check_pairs(config.model_type), **fields
-            )
         cls = family_class(model.family, "AutoModelForPreTraining")
         config, _ = PreTrainedConfig.get_config_dict(model.model_name_or_path, revision=model.model_revision)
         model_type = config.get("model_type", "bert")
@@ -72,16 +75,31 @@ class Masking(Objective):
     def check(self) -> None:
         """Refuse arguments that do not go together."""
         super().check()
-        if self.model_args.model_name_or_path is None:
+        if self.model_args.model_name_or_path is None or self.own_class:
             self._check_pairs(self.model_args.family)
 
     def _check_pairs(self, kind: Any) -> None:
-        """Refuse next sentences for what has no head for them."""
-        if self.options.next_sentence_prediction and not self.own_class and kind not in WITH_NEXT_SENTENCES:
+        """Refuse sentence pairs for what has no head for them."""
+        asked = self.options.pair_kind
+        known = WITH_PAIRS if asked == STRUCTURE else (*WITH_NEXT_SENTENCES, *WITH_PAIRS)
+        if self.own_class and asked not in (None, NEXT_SENTENCE):
             raise ValueError(
-                f"`next_sentence_prediction` = true goes with objective span, or with {self.name} for "
-                f"{', '.join(WITH_NEXT_SENTENCES)}; got {kind}."
+                f"`sentence_pairs` = {asked} is none of objective {self.name}, which trains {self.family}."
             )
+        if asked is not None and not self.own_class and kind not in known:
+            raise ValueError(
+                f"`sentence_pairs` = {asked} goes with {', '.join(known)}"
+                f"{'; next with objective span too' if asked == NEXT_SENTENCE else ''}; got {kind}."
+            )
+
+    def wrap(self, model: Any) -> Any:
+        """The model; of sentence pairs upstream's with both terms as exact means."""
+        kind = self.options.pair_kind
+        if kind is None or self.own_class or model.config.model_type not in WITH_PAIRS:
+            self.terms = {**self.terms, "nsp": PAIR_TERMS["sop" if kind == SENTENCE_ORDER else "nsp"]}
+            return model
+        self.trainer_class, self.terms = SentencePairTrainer, {**self.terms, **PAIR_TERMS}
+        return SentencePairModel(model, kind)
 
     def _new_config(self, fields: dict[str, Any]) -> Any:
         """Configuration of a new encoder: a given one or the family's, overridden, fitted to the tokenizer."""
@@ -99,7 +117,7 @@ class Masking(Objective):
     @property
     def blocks(self) -> int:
         """Most content blocks of a row whose numbers of labels are rounded."""
-        return self.data_args.sequences_of_row * (2 if self.options.next_sentence_prediction else 1)
+        return self.data_args.sequences_of_row * (1 if self.options.pair_kind is None else 2)
 
     def budgets(self) -> dict[str, int]:
         """The number of labels; each content block of a row rounds its own up."""
@@ -184,7 +202,7 @@ class SpanMasking(Masking):
 
     def fields(self) -> dict[str, Any]:
         """What the model's config is told: without next sentences nothing trains a pooler."""
-        paired = self.options.next_sentence_prediction
+        paired = self.options.pair_kind is not None
         return {
             **self.options.given("max_pair_targets", "sbo_loss_weight"),
             "next_sentence_prediction": paired,
