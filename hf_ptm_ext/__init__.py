@@ -40,6 +40,7 @@ _PUBLIC = {
         "DataCollatorForUniLMGeneration",
         "DataCollatorForUniLMPreTraining",
         "DataCollatorForUniLMSeq2Seq",
+        "DataCollatorForUnicoder",
         "DataCollatorForWholeWordMasking",
         "DataCollatorForWordOrder",
         "DataCollatorWithNgrams",
@@ -82,6 +83,7 @@ _PUBLIC = {
         "SentencePairTrainer",
         "SentiLareModel",
         "SupersenseModel",
+        "UnicoderTrainer",
     ),
 }
 # public name -> module that defines it

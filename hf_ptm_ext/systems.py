@@ -130,6 +130,9 @@ BART denoising | (BART and its kind) | - | DataCollatorForTextInfilling | denois
 T5 span corruption | (T5 and its kind) | - | DataCollatorForSpanCorruption | denoising | trainers.PreTrainingTrainer
     | 1910.10683 | Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer
     | how-to/denoising | pretrain t5.yaml
+Unicoder | (XLM) | - | DataCollatorForUnicoder | mlm recovery paraphrase mixed | trainers.UnicoderTrainer
+    | 1909.00964 | Unicoder: A Universal Language Encoder by Pre-training with Multiple Cross-lingual Tasks
+    | how-to/cross_lingual | pretrain unicoder.yaml --train_file pairs.jsonl --languages en de
 XLM translation language model | (XLM) | -
     | DataCollatorForTranslationLanguageModeling | mlm | trainers.PreTrainingTrainer
     | 1901.07291 | Cross-lingual Language Model Pretraining

@@ -44,6 +44,7 @@ from hf_ptm_ext.collators import (
     DataCollatorForSpanMasking,
     DataCollatorForSupersenseMasking,
     DataCollatorForTextInfilling,
+    DataCollatorForUnicoder,
     DataCollatorForWholeWordMasking,
     vocabulary_tables,
 )
@@ -227,6 +228,20 @@ def bench_objectives(tokenizer: BertTokenizerFast, batches: list[list[dict[str, 
     lexicon = [
         [{**row, **{name: [n] * len(row["input_ids"]) for name, n in known.items()}} for row in b] for b in rows
     ]
+    half = LENGTH // 2
+    translations = [
+        [
+            {
+                "source_ids": row["input_ids"][1:half],
+                "target_ids": row["input_ids"][half:-1],
+                "negative_ids": row["input_ids"][1:half],
+                "mixed_ids": row["input_ids"][1:-1],
+                "mixed_sides": [place // 32 % 2 for place in range(LENGTH - 2)],
+            }
+            for row in batch
+        ]
+        for batch in rows
+    ]
     contenders: dict[str, tuple[Callable[[Any], Any], list[Any]]] = {
         "n-grams of words": (DataCollatorForNgramMasking(tokenizer, seed=0), rows),
         "tokens by frequency": (
@@ -236,6 +251,7 @@ def bench_objectives(tokenizer: BertTokenizerFast, batches: list[list[dict[str, 
             rows,
         ),
         "sentences and n-grams": (DataCollatorForInfoWord(tokenizer, seed=0), rows),
+        "Unicoder's four tasks": (DataCollatorForUnicoder(tokenizer, languages=(0, 1), seed=0), translations),
         "phrases": (DataCollatorForErnieMasking(tokenizer, levels={"phrase": "phrase_ids"}, seed=0), units),
         "classes of tokens": (DataCollatorForErnieTask(tokenizer, 1), tagged),
         "sentiment": (DataCollatorForSentimentMasking(tokenizer, seed=0), lexicon),

@@ -9,10 +9,10 @@ SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "figures.py"
 # Most lines of each folder. A folder that shrinks lowers its limit; one that must grow says so by raising it here.
 MOST_LINES = {
     "adapters": 1_300,
-    "cli": 11_620,
-    "collators": 5_540,
+    "cli": 11_670,
+    "collators": 5_710,
     "conversion": 4_200,
-    "data": 7_670,
+    "data": 7_870,
     "distillation": 4_050,
     "hub": 2_200,
     "masking": 2_980,
@@ -21,7 +21,7 @@ MOST_LINES = {
     "objectives": 1_690,
     "pipelines": 1_000,
     "root files": 1_060,
-    "trainers": 5_990,
+    "trainers": 6_190,
 }
 LONGEST_FILE, LONGEST_FUNCTION, REPETITION = 600, 80, 0.05
 # Errors that name what is wrong without printing a value, since there is none to print.

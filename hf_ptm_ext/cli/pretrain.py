@@ -159,7 +159,7 @@ class Pretrain(TextJob):
         if metrics:
             check_best(trainer.args, [name.removeprefix("before_") for name in metrics])
         if self.objective.denoises:
-            vocabulary = trainer.accelerator.unwrap_model(trainer.model).get_input_embeddings().weight.shape[0]
+            vocabulary = trainer.saved_model.get_input_embeddings().weight.shape[0]
             self.rows.baseline = target_baseline(self.collator(trainer.args.seed + 2), self.rows.train, vocabulary)
         with phase("measuring the simple guesses"):
             return metrics | self.baselines(trainer)

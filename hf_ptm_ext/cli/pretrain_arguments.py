@@ -16,7 +16,7 @@ from .ranges import Below1, Count, OpenShare, Positive, PositiveShare, RowLength
 OBJECTIVE_NAMES = (
     *("span", "mlm", "wwm", "ngram", "macbert", "unilm", "ernie_thu", "electra", "infoword"),
     *("permutation", "ernie", "word_order"),
-    *("mass", "text_infilling", "span_corruption", "tlm"),
+    *("mass", "text_infilling", "span_corruption", "tlm", "unicoder"),
 )
 
 
@@ -152,13 +152,16 @@ class ObjectiveArguments:
         "text_infilling": ("mask_ratio", "poisson_lambda", "permute_sentence_ratio", "rotate_ratio"),
         "span_corruption": ("noise_density", "mean_noise_span_length"),
         "tlm": ("languages", "sample_alpha"),
+        "unicoder": (
+            *("languages", "sample_alpha", "recovery_loss_weight", "paraphrase_loss_weight", "mixed_loss_weight"),
+        ),
     }
 
     objective: str = option(
         "span",
         "SpanBERT's spans, tokens, whole words, n-grams of words, similar words, pairs in four attention modes, "
         "tokens with entities; ELECTRA's, XLNet's, Baidu's ERNIE's, StructBERT's, InfoWord's; of encoder-decoders "
-        "MASS's, BART's, T5's; XLM's of translations.",
+        "MASS's, BART's, T5's; XLM's and Unicoder's of translations.",
         choices=OBJECTIVE_NAMES,
     )
     mlm_probability: Share | None = option(None, "Share of tokens to predict (0.15).")
@@ -232,6 +235,9 @@ class ObjectiveArguments:
     rotate_ratio: Share | None = option(None, "Share of rows that are rotated (0).")
     noise_density: OpenShare | None = option(None, "Share of tokens to predict (0.15).")
     mean_noise_span_length: Positive | None = option(None, "Mean tokens of a span (3).")
+    recovery_loss_weight: Weight = option(1.0, "Weight of words recovered from the translation; 0 leaves them out.")
+    paraphrase_loss_weight: Weight = option(1.0, "Weight of translations told from similar sentences; 0 likewise.")
+    mixed_loss_weight: Weight = option(1.0, "Weight of documents in two languages; 0 likewise.")
     languages: list[str] | None = option(None, "Codes of the two languages, first the source's.")
 
     @property

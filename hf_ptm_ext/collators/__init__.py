@@ -22,6 +22,7 @@ from .span_corruption import DataCollatorForSpanCorruption
 from .supersense_masking import DataCollatorForSupersenseMasking
 from .text_infilling import DataCollatorForTextInfilling
 from .translation_lm import DataCollatorForTranslationLanguageModeling
+from .unicoder import DataCollatorForUnicoder
 from .unilm import DataCollatorForUniLMPreTraining
 from .unilm_seq2seq import DataCollatorForUniLMGeneration, DataCollatorForUniLMSeq2Seq, truncate_source_target
 from .vocabulary import VocabularyTables, vocabulary_tables, word_boundary_style
@@ -54,6 +55,7 @@ __all__ = [
     "DataCollatorForUniLMGeneration",
     "DataCollatorForUniLMPreTraining",
     "DataCollatorForUniLMSeq2Seq",
+    "DataCollatorForUnicoder",
     "DataCollatorForWholeWordMasking",
     "DataCollatorForWordOrder",
     "DataCollatorWithNgrams",

@@ -101,17 +101,7 @@ class DataCollatorForTranslationLanguageModeling(DataCollatorForMaskedLanguageMo
         others: dict[str, list[Any]] = {}
         for index, feature in enumerate(features):
             sentences = source_and_target(feature, index, self._begin_id, self._end_id, self._detectable_pad)
-            ids: list[int] = []
-            positions: list[int] = []
-            langs: list[int] = []
-            for sentence, language in zip(sentences, self._languages_of(feature, index), strict=True):
-                whole = [self._begin_id, *sentence, self._end_id]
-                ids += whole
-                positions += range(len(whole))
-                langs += [language] * len(whole)
-            rows.append(
-                {"input_ids": ids, "attention_mask": [1] * len(ids), "position_ids": positions, "langs": langs}
-            )
+            rows.append(self._joined(sentences, self._languages_of(feature, index)))
             for name in feature:
                 if name not in CONSUMED and name != "langs":
                     others.setdefault(name, [MISSING] * index).append(feature[name])
@@ -125,6 +115,18 @@ class DataCollatorForTranslationLanguageModeling(DataCollatorForMaskedLanguageMo
             layout.input_ids, candidates, block_starts(candidates), None, layout.text, layout.word_ids
         )
         return layout, batch
+
+    def _joined(self, sentences: Sequence[Sequence[int]], languages: Sequence[int]) -> dict[str, list[int]]:
+        """Sentences behind each other, each between its special tokens."""
+        ids: list[int] = []
+        positions: list[int] = []
+        langs: list[int] = []
+        for sentence, language in zip(sentences, languages, strict=True):
+            whole = [self._begin_id, *sentence, self._end_id]
+            ids += whole
+            positions += range(len(whole))
+            langs += [language] * len(whole)
+        return {"input_ids": ids, "attention_mask": [1] * len(ids), "position_ids": positions, "langs": langs}
 
     def _languages_of(self, feature: Any, index: int) -> tuple[int, int]:
         """Language ids of source and target of one feature."""

@@ -12,6 +12,7 @@ from .annotated_text import (
     read_typing_examples,
 )
 from .bad_rows import BadRows
+from .cross_lingual import alternated_documents, hard_negatives, sentence_vectors, unicoder_rows
 from .entity_documents import (
     EntitySentence,
     encode_entity_documents,
@@ -122,6 +123,7 @@ __all__ = [
     "TypingExample",
     "WordIds",
     "ZippedRows",
+    "alternated_documents",
     "as_document_source",
     "capitalization_rows",
     "dataset_documents",
@@ -140,6 +142,7 @@ __all__ = [
     "entity_pairs",
     "expand_files",
     "extraction_rows",
+    "hard_negatives",
     "held_out_split",
     "instances_dataset",
     "is_held_out",
@@ -173,6 +176,7 @@ __all__ = [
     "reordering_rows",
     "sentence_distance_pairs",
     "sentence_order_pairs",
+    "sentence_vectors",
     "spans_of",
     "special_tokens_of",
     "structural_pairs",
@@ -182,6 +186,7 @@ __all__ = [
     "token_document_rows",
     "train_wordpiece",
     "truncate_pair",
+    "unicoder_rows",
     "write_entity_documents",
     "write_instances",
 ]

@@ -44,6 +44,7 @@ from .unfreezing import (
     gradual_start_epochs,
     trainable_layers,
 )
+from .unicoder import UnicoderModel, UnicoderTrainer
 
 __all__ = [
     "AuxiliaryLanguageModelCallback",
@@ -88,6 +89,8 @@ __all__ = [
     "TransEOptions",
     "TransEVectors",
     "UnfreezingCallback",
+    "UnicoderModel",
+    "UnicoderTrainer",
     "check_hub",
     "checkpoints",
     "discriminative_learning_rates",

@@ -20,14 +20,17 @@ TINY = {
     "text_infilling": BART_LIKE,
     "span_corruption": "d_model=32,d_kv=16,d_ff=64,num_layers=1,num_heads=2",
     "tlm": "emb_dim=32,n_layers=1,n_heads=2",
+    "unicoder": "emb_dim=32,n_layers=1,n_heads=2",
 }
 TERMS = {"mass": "mass", "text_infilling": "denoising", "span_corruption": "denoising", "tlm": "mlm"}
+TERMS["unicoder"] = "mlm"
+TRANSLATIONS = ("tlm", "unicoder")
 
 
 def job(folder, objective, **options):
     """A job of a few updates; its metrics."""
     values = {"objective": objective, "config_overrides": TINY[objective], "output_dir": folder, **options}
-    if objective == "tlm":
+    if objective in TRANSLATIONS:
         values = {"train_file": PAIRS, "languages": ["en", "zh"], **values}
     assert main(["pretrain", *flags(**values)]) == 0
     return read_metrics(folder)
@@ -41,14 +44,14 @@ def finished(request, tmp_path_factory):
 
 def test_the_folder_loads_and_the_card_is_right(finished):
     objective, folder, _ = finished
-    auto_class = AutoModelForMaskedLM if objective == "tlm" else AutoModelForSeq2SeqLM
+    auto_class = AutoModelForMaskedLM if objective in TRANSLATIONS else AutoModelForSeq2SeqLM
     model = auto_class.from_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert model.get_input_embeddings().weight.shape[0] == len(tokenizer)
     validate_model_card(folder / "README.md")
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert auto_class.__name__ in card
-    if objective != "tlm":
+    if objective not in TRANSLATIONS:
         inputs = tokenizer(["the people of the united states"], return_tensors="pt")
         text = model.generate(inputs["input_ids"], attention_mask=inputs["attention_mask"], max_new_tokens=4)
         assert text.shape[0] == 1
@@ -163,3 +166,14 @@ def test_models_that_do_not_fit(tmp_path, capsys):
     arguments = flags(objective="text_infilling", output_dir=tmp_path / "out", family="bert", config_overrides=None)
     assert main(["pretrain", *arguments]) == 2
     assert "trains an encoder-decoder, got a bert model" in capsys.readouterr().err
+
+
+def test_unicoder_measures_each_task_on_models_with_and_without_languages(tmp_path):
+    tiny = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=64"
+    metrics = job(tmp_path / "bert", "unicoder", family="bert", config_overrides=tiny, recovery_loss_weight=2)
+    terms = {"mlm": 1, "recovery": 2, "paraphrase": 1, "mixed": 1}
+    total = sum(weight * metrics[f"eval_{term}_loss"] for term, weight in terms.items())
+    assert metrics["eval_loss"] == pytest.approx(total, rel=1e-5)
+    assert (tmp_path / "bert" / "auxiliary_heads.safetensors").is_file()
+    metrics = job(tmp_path / "some", "unicoder", recovery_loss_weight=0, mixed_loss_weight=0)
+    assert {name for name in terms if f"eval_{name}_loss" in metrics} == {"mlm", "paraphrase"}

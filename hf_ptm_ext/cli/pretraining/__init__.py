@@ -1,6 +1,7 @@
 """Objectives of `hf-ptm-ext pretrain`: what each reads, trains and hides."""
 
 from .base import Objective
+from .cross_lingual import Unicoder
 from .denoising import Mass, SpanCorruption, TextInfilling, TranslationMasking
 from .infoword import InfoWord
 from .masking import (
@@ -21,6 +22,6 @@ OBJECTIVES: dict[str, type[Objective]] = {
     for cls in (
         *(SpanMasking, TokenMasking, WholeWordMasking, NgramMasking, SimilarWords, UniLMMasking, EntityDenoising),
         *(ReplacedTokens, InfoWord, Permutations, UnitMasking, WordOrder),
-        *(Mass, TextInfilling, SpanCorruption, TranslationMasking),
+        *(Mass, TextInfilling, SpanCorruption, TranslationMasking, Unicoder),
     )
 }

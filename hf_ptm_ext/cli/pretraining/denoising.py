@@ -141,7 +141,9 @@ class TranslationMasking(Restoring):
         super().check()
         data, languages = self.data_args, self.options.languages or []
         if len(languages) != 2 or len(set(languages)) != 2:
-            raise ValueError(f"`languages` must be two languages for objective tlm, got {self.options.languages}.")
+            raise ValueError(
+                f"`languages` must be two languages for objective {self.name}, got {self.options.languages}."
+            )
         if data.corpus is not None:
             raise ValueError(
                 f"Objective {self.name} needs parallel text, got `corpus` = {data.corpus}: name `train_file` or "
@@ -185,12 +187,16 @@ class TranslationMasking(Restoring):
     def load(self) -> Any:
         """Load or make the model, and refuse languages that it does not have."""
         built = super().load()
+        self.check_languages(built)
+        return built
+
+    def check_languages(self, built: Any) -> None:
+        """Refuse languages that the model does not have."""
         if max(self.language_ids(built.config).values()) >= built.config.n_langs:
             raise ValueError(
                 f"`languages` must be among the model's {built.config.n_langs}, got {self.options.languages}. Name "
                 f"them as its `lang2id` does: {sorted(getattr(built.config, 'lang2id', None) or {}) or 'none'}."
             )
-        return built
 
     def language_ids(self, config: Any) -> dict[str, int]:
         """Ids of the two languages: those of the model's config, or their places in the argument."""
