@@ -139,7 +139,7 @@ class ObjectiveArguments:
         ),
         "electra": (
             *("generator_size", "generator_layers", "generator_name_or_path"),
-            *("generator_loss_weight", "discriminator_loss_weight"),
+            *("generator_loss_weight", "discriminator_loss_weight", "with_replacement"),
         ),
         "infoword": (
             *("budget", "sample_alpha", "random_by_frequency", "min_ngram_length", "max_ngram_length"),
@@ -216,6 +216,7 @@ class ObjectiveArguments:
     generator_layers: PositiveShare = option(1.0, "Its layers as a share of the model's.")
     generator_name_or_path: str | None = option(None, "A trained generator in the place of a new one.")
     generator_loss_weight: Weight = option(1.0, "Weight of the generator's term.")
+    with_replacement: bool = option(False, "Draw some tokens twice, as ELECTRA's code does.")
     discriminator_loss_weight: Weight = option(50.0, "Weight of the replaced tokens' term.")
     min_ngram_length: Size = option(1, "Fewest tokens of an n-gram that is taken out of its sentence.")
     max_ngram_length: Size = option(10, "Most of them.")

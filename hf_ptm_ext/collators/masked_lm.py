@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..masking import bernoulli_tokens, bert_budget, exact_tokens, roberta_budget, weighted_tokens
+from ..masking import bernoulli_tokens, bert_budget, drawn_tokens, exact_tokens, roberta_budget, weighted_tokens
 from ..masking.checks import check_choice
+from ..masking.ragged import row_positions
 from .base import MaskingCollator, TokenLayout, check_positive
 
-BUDGETS = ("bernoulli", "exact", "roberta")
+BUDGETS = ("bernoulli", "exact", "roberta", "electra")
 
 
 @dataclass
@@ -37,10 +38,13 @@ class DataCollatorForMaskedLanguageModeling(MaskingCollator):
     Args:
         budget: "bernoulli": every candidate independently (upstream; default); "exact": BERT's fixed count,
             min(max_predictions, max(1, round_half_even(T * mlm_probability))) of the T tokens of a sequence;
-            "roberta": floor(T * mlm_probability + u) with u uniform in [0, 1), whose mean is the share (fairseq).
+            "roberta": floor(T * mlm_probability + u) with u uniform in [0, 1), whose mean is the share (fairseq);
+            "electra": BERT's count of draws with replacement, as ELECTRA's code has them: `label_positions` (batch, P)
+            has a slot for each draw, so a token that was drawn twice has two and counts twice there.
         at_least_one: With "bernoulli", give a sequence that came out empty one token; such a sequence has
             probability 0.85^n. Default False, upstream's rule.
-        max_predictions: With "exact", upper bound of the count (BERT: 20 for length 128); None for no bound.
+        max_predictions: With "exact" and "electra", upper bound of the count (BERT: 20 for length 128); None for no
+            bound.
         sample_alpha: Above 0: tokens are drawn in proportion to count ** -alpha, so that rare ones are predicted more
             often (XLM's name and rule; its default is 0). Their number is that of the budget; with "bernoulli",
             XLM's: ceil(mlm_probability * tokens) of the whole batch.
@@ -65,10 +69,13 @@ class DataCollatorForMaskedLanguageModeling(MaskingCollator):
     token_counts: Sequence[int] | np.ndarray | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        self._draws = np.zeros(0, dtype=np.int64)  # of the batch that is being made
         super().__post_init__()
         check_budget(self.budget, self.max_predictions, BUDGETS)
         if not (self.sample_alpha >= 0 and math.isfinite(self.sample_alpha)):
             raise ValueError(f"`sample_alpha` must not be negative, got {self.sample_alpha}. XLM's default is 0.")
+        if self.sample_alpha and self.budget == "electra":
+            raise ValueError(f"`sample_alpha` must be 0 with budget='electra', got {self.sample_alpha}.")
         if self.sample_alpha and self.token_counts is None:
             raise ValueError(
                 f"`token_counts` must be given with `sample_alpha` = {self.sample_alpha}. Use "
@@ -97,9 +104,29 @@ class DataCollatorForMaskedLanguageModeling(MaskingCollator):
         candidates, groups, count = layout.candidates, layout.groups(), self._count(layout, rng)
         if self._rarity is not None:
             return weighted_tokens(candidates, self._rarity[layout.input_ids], count, rng, groups)
+        if self.budget == "electra":
+            self._draws = drawn_tokens(candidates, np.asarray(count), rng, groups)
+            selected = np.zeros(candidates.size, dtype=bool)
+            selected[self._draws] = True
+            return selected.reshape(candidates.shape)
         if self.budget == "bernoulli":
             return bernoulli_tokens(candidates, self.mlm_probability, rng, self.at_least_one, groups)
         return exact_tokens(candidates, np.asarray(count), rng, groups)
+
+    def _extra_columns(self, layout: TokenLayout, selected: np.ndarray) -> dict[str, np.ndarray]:
+        if self.budget != "electra":
+            return {}
+        rows, places = np.divmod(self._draws, max(selected.shape[1], 1))
+        counts = np.bincount(rows, minlength=len(selected))
+        slots = self.label_budget or max(int(counts.max(initial=0)), 1)
+        if counts.max(initial=0) > slots or (selected.all(axis=1) & (counts < slots)).any():
+            raise ValueError(
+                f"`label_budget` must hold the {counts.max(initial=0)} draws of every row, which must have a token "
+                f"without any for the slots that remain, got {self.label_budget}. Raise it, or mask less."
+            )
+        positions = np.repeat(selected.argmin(axis=1)[:, None], slots, axis=1).astype(np.int64)
+        positions[rows, row_positions(counts)] = places
+        return {"label_positions": positions}
 
     def _count(self, layout: TokenLayout, rng: np.random.Generator) -> int | np.ndarray:
         """How many tokens of each sequence are selected, or of the whole batch."""
@@ -114,7 +141,7 @@ def check_budget(budget: str, max_predictions: int | None, budgets: tuple[str, .
     """Raise unless the budget mode and its bound go together."""
     check_choice("budget", budget, budgets)
     check_positive("max_predictions", max_predictions)
-    if budget != "exact" and max_predictions is not None:
+    if budget not in ("exact", "electra") and max_predictions is not None:
         raise ValueError(
             f"`max_predictions` must be None when `budget` is {budget!r}, got {max_predictions}. Use budget='exact'."
         )

@@ -3,6 +3,7 @@
 bernoulli   every candidate is selected independently with probability p (upstream's collator);
             a row of n candidates stays empty with probability (1 - p)^n unless `at_least_one`
 exact       a uniformly random subset of k candidates a sequence, k from a budget
+drawn       k draws of a sequence with replacement (ELECTRA)
 weighted    k candidates of the batch or of a sequence, drawn one after the other in proportion to weights (XLM's
             `sample_alpha`)
 
@@ -169,6 +170,36 @@ def exact_tokens(
     selected = np.zeros(candidates.size, dtype=bool)
     selected[positions[chosen]] = True
     return selected.reshape(candidates.shape)
+
+
+def drawn_tokens(
+    candidates: np.ndarray,
+    budget: np.ndarray,
+    rng: np.random.Generator,
+    groups: tuple[np.ndarray, int] | None = None,
+) -> np.ndarray:
+    """Draw a fixed number of candidate tokens of each sequence with replacement, as ELECTRA's code does.
+
+    Args:
+        candidates: Boolean `(batch, seq_len)`.
+        budget: Number of draws of each sequence, int `(num_groups,)`; none where it has no candidate.
+        rng: Source of randomness.
+        groups: What counts as a sequence, from `sequence_groups`; None means the row.
+
+    Returns:
+        Flat positions, int64 `(draws,)`, sequence by sequence, one twice if it was drawn twice.
+
+    Examples:
+        >>> drawn_tokens(np.array([[False, True], [True, True]]), np.array([2, 3]), np.random.default_rng(0))
+        array([1, 1, 2, 2, 3])
+    """
+    positions, item_groups, num_groups = _items(candidates, groups)
+    check_budget(budget, num_groups)
+    sizes = np.bincount(item_groups, minlength=num_groups)
+    owners = np.repeat(np.arange(num_groups), np.where(sizes > 0, budget, 0))
+    positions = positions[np.argsort(item_groups, kind="stable")]
+    places = (rng.random(len(owners)) * sizes[owners]).astype(np.int64)
+    return positions[np.cumsum(sizes)[owners] - sizes[owners] + places]
 
 
 def weighted_tokens(

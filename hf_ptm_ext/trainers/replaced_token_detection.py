@@ -55,8 +55,9 @@ class ElectraForReplacedTokenDetection(AuxiliaryObjective):
     gradient. A sampled token that equals the original counts as original.
 
     Relations: batches come from `DataCollatorForMaskedLanguageModeling(budget="exact", mask_replace_prob=0.85,
-    random_replace_prob=0)`, ELECTRA's masking, which draws positions without replacement (the released code draws
-    some twice, and then puts the mean of two ids there); train with `ReplacedTokenDetectionTrainer`.
+    random_replace_prob=0)`, ELECTRA's masking, which draws positions without replacement; with `budget="electra"` some
+    are drawn twice and count twice, as in the released code (which then puts the mean of two ids there; here the first
+    one stays); train with `ReplacedTokenDetectionTrainer`.
 
     Args:
         discriminator: an `ElectraForPreTraining`, or the folder or repository of one.
@@ -130,8 +131,13 @@ class ElectraForReplacedTokenDetection(AuxiliaryObjective):
         return [name for name in super().auxiliary_names() if name not in tied]
 
     def count_targets(self, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
-        """Tokens that are no padding, over which the discriminator's term is a mean."""
-        return {"tokens": self._text(batch["input_ids"], batch.get("attention_mask"), batch.get("sequence_ids")).sum()}
+        """Tokens that are no padding, over which the discriminator's term is a mean, and labels, one for each slot."""
+        labels, slots = batch["labels"], batch.get("label_positions")
+        drawn = labels if slots is None else labels.gather(1, slots)
+        return {
+            "labels": (drawn != -100).sum(),
+            "tokens": self._text(batch["input_ids"], batch.get("attention_mask"), batch.get("sequence_ids")).sum(),
+        }
 
     def forward(
         self,
@@ -156,7 +162,8 @@ class ElectraForReplacedTokenDetection(AuxiliaryObjective):
             sequence_ids: `(batch, seq_len)`, the sequence of each token of a packed row, 0 = padding.
             label_positions: `(batch, slots)`, where the labels are.
             num_items_in_batch: labels over all micro-batches of an update; the Trainer passes it.
-            target_counts: tokens over all micro-batches under "tokens"; the Trainer passes it.
+            target_counts: over all micro-batches tokens under "tokens", labels under "labels" with those that have
+                several slots; the Trainer passes it.
 
         Returns:
             `loss`, `mlm_loss`, `rtd_loss`, and the discriminator's `logits` `(batch, seq_len)`, above 0 where it takes
@@ -166,12 +173,11 @@ class ElectraForReplacedTokenDetection(AuxiliaryObjective):
         if labels is None:
             return ModelOutput(logits=self.model(input_ids=input_ids, **more).logits)
         logits, targets, corrupted, replaced = self._corrupt(input_ids, labels, label_positions, more)
-        mlm_loss = masked_lm_loss(logits, targets, num_items_in_batch)
+        counts = target_counts or {}
+        mlm_loss = masked_lm_loss(logits, targets, counts.get("labels", num_items_in_batch))
         found = self.model(input_ids=corrupted, **more).logits
         text = self._text(input_ids, attention_mask, sequence_ids)
-        rtd_loss = replaced_token_loss(
-            found, replaced, text, None if target_counts is None else target_counts["tokens"]
-        )
+        rtd_loss = replaced_token_loss(found, replaced, text, counts.get("tokens"))
         loss = self.generator_loss_weight * mlm_loss + self.discriminator_loss_weight * rtd_loss
         return ModelOutput(loss=loss, mlm_loss=mlm_loss, rtd_loss=rtd_loss, logits=found)
 
@@ -185,7 +191,11 @@ class ElectraForReplacedTokenDetection(AuxiliaryObjective):
         logits = self.generator.generator_lm_head(self.generator.generator_predictions(selected))
         original = torch.where(labels != -100, labels, input_ids)
         kept = original.reshape(-1).index_select(0, places)  # in slots without a label
-        sampled = torch.where(targets != -100, sample_tokens(logits, self.temperature), kept)
+        drawn = sample_tokens(logits, self.temperature)
+        if label_positions is not None:  # of a token that has two slots the first one's counts
+            first = (label_positions[:, :, None] == label_positions[:, None, :]).int().argmax(-1)
+            drawn = drawn.view(label_positions.shape).gather(1, first).reshape(-1)
+        sampled = torch.where(targets != -100, drawn, kept)
         corrupted = original.reshape(-1).scatter(0, places, sampled).view(labels.shape)
         return logits, targets, corrupted, corrupted != original
 

@@ -31,6 +31,7 @@ CASES = {
     "span, pairs": {"pack_rows": "true", "next_sentence_prediction": "true"},
     "unilm": {"pack_rows": "true", "family": "unilm"},
     "electra": {},
+    "electra, drawn twice": {"with_replacement": "true"},
     "ernie": {"segmenter": "jieba"},
     "ngram, order": {"family": "albert", "sentence_pairs": "order"},
     "permutation": {"config_overrides": "d_model=32,n_layer=1,n_head=2,d_inner=64"},

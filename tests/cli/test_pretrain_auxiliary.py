@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoModelForPreTraining
 
 from hf_ptm_ext.cli import main
+from hf_ptm_ext.cli.pretrain import Pretrain, parse
 from hf_ptm_ext.hub import validate_model_card
 from hf_ptm_ext.trainers.auxiliary import AUXILIARY_FILE
 from tests.cli.jobs import TINY, flags, read_metrics
@@ -94,6 +95,18 @@ def test_infoword_trains_any_masked_language_model(finished, tmp_path, capsys):
     validate_model_card(tmp_path / "bert")
     assert main(["pretrain", *flags(output_dir=tmp_path / "packed", pack_rows=True, **asked)]) == 2
     assert "`pack_rows` needs a model that keeps the sequences of a row apart" in capsys.readouterr().err
+
+
+def test_draws_with_replacement_are_those_of_the_code(tmp_path):
+    asked = {**ELECTRA, "with_replacement": True, "mlm_probability": 0.4, "pack_rows": True}
+    job = Pretrain(*parse(flags(output_dir=tmp_path, **asked)))
+    job.prepare()
+    trainer, _ = job.build("model", job.training_args)
+    assert trainer.data_collator.budget == "electra"
+    trainer.train()
+    first = trainer.state.log_history[0]
+    assert first["loss"] == pytest.approx(first["mlm_loss"] + 50 * first["rtd_loss"], rel=1e-4)
+    assert first["mlm_loss"] == pytest.approx(6, abs=0.2)  # log 400
 
 
 @pytest.mark.parametrize("recipe", ["electra.yaml", "electra_small.yaml"])

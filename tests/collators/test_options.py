@@ -38,7 +38,7 @@ SHARED = {
 }
 OWN = {
     MLM: {
-        "budget": ["bernoulli", "exact", "roberta"],
+        "budget": ["bernoulli", "exact", "roberta", "electra"],
         "at_least_one": [False, True],
         "max_predictions": [None],
         "sample_alpha": [0.0],

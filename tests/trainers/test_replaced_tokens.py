@@ -240,3 +240,26 @@ def test_both_terms_fall_on_real_text_and_an_ablated_one_does_not(tmp_path, text
     ablated.model.discriminator_loss_weight = 0.0
     ablated.train()
     assert ablated.evaluate(held_out)["eval_rtd_loss"] > before["eval_rtd_loss"] - 0.02
+
+
+def test_a_token_that_was_drawn_twice_counts_twice_and_is_replaced_once(text):
+    tokenizer, rows = text[0], text[1]
+    collator = DataCollatorForMaskedLanguageModeling(
+        tokenizer, mlm_probability=0.5, mask_replace_prob=0.85, random_replace_prob=0, budget="electra", seed=0
+    )
+    batch = collator([rows[number] for number in range(8)])
+    slots = torch.tensor([len(set(row)) for row in batch["label_positions"].tolist()])
+    assert (slots < batch["label_positions"].shape[1]).any()
+    torch.manual_seed(0)
+    config = ElectraConfig(**{**SMALL, "vocab_size": len(tokenizer)})
+    model = ElectraForReplacedTokenDetection(ElectraForPreTraining(config)).eval()
+    output = model(**batch)
+    states = model.generator.electra(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])[0]
+    logits = model.generator.generator_lm_head(model.generator.generator_predictions(states))
+    each = torch.nn.functional.cross_entropy(logits.transpose(1, 2), batch["labels"], reduction="none")
+    labels = batch["labels"].gather(1, batch["label_positions"])
+    expected = each.gather(1, batch["label_positions"])[labels != -100].mean()
+    assert output.mlm_loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert model.count_targets(batch)["labels"] == (labels != -100).sum() > (batch["labels"] != -100).sum()
+    exact = model(**batch, target_counts=model.count_targets(batch), num_items_in_batch=1)
+    assert exact.mlm_loss.item() == pytest.approx(expected.item(), rel=1e-5)

@@ -1,6 +1,5 @@
 """ELECTRA's objective: a generator fills hidden tokens, the model tells which ones it replaced."""
 
-from functools import partial
 from typing import Any
 
 from transformers import AutoModelForPreTraining
@@ -29,7 +28,11 @@ class ReplacedTokens(Masking):
     }
     trainer_class = ReplacedTokenDetectionTrainer
     defaults = {"mask_replace_prob": 0.85, "random_replace_prob": 0.0}
-    collator_class = staticmethod(partial(DataCollatorForMaskedLanguageModeling, budget="exact"))
+    collator_class = DataCollatorForMaskedLanguageModeling
+
+    def collator_options(self, counts: Any) -> dict[str, Any]:
+        """Whether a token may be drawn twice."""
+        return {"budget": "electra" if self.options.with_replacement else "exact"}
 
     def check_config(self, config: Any) -> None:
         """Refuse what is no ELECTRA."""
