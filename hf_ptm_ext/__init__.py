@@ -48,6 +48,7 @@ _PUBLIC = {
     ),
     "conversion.entity_tables": ("EntityTable", "EntityVocabulary"),
     "conversion.unilm_tokenizer": ("unilm_tokenizer",),
+    "data": ("extend_vocabulary",),
     "distillation": (
         "DistillationArguments",
         "DistillationTrainer",
@@ -84,7 +85,9 @@ _PUBLIC = {
         "SentiLareModel",
         "SupersenseModel",
         "UnicoderTrainer",
+        "hidden_word_loss",
     ),
+    "weights": ("extend_embeddings",),
 }
 # public name -> module that defines it
 _EXPORTS = {_name: f"{__name__}.{_module}" for _module, _names in _PUBLIC.items() for _name in _names}

@@ -74,6 +74,19 @@ RoBERTa dynamic masking, FULL-SENTENCES | (any encoder) | -
     | 1907.11692 | RoBERTa: A Robustly Optimized BERT Pretraining Approach
     | how-to/pretrain
     | pretrain --objective mlm --model_name_or_path ROBERTA --budget roberta --block_mode full_sentences --corpus en
+BioBERT | (any encoder) | - | DataCollatorForMaskedLanguageModeling | mlm | trainers.PreTrainingTrainer
+    | 1901.08746 | BioBERT: a pre-trained biomedical language representation model for biomedical text mining
+    | how-to/domain_adaptation | pretrain domain_adaptation.yaml --model_name_or_path BERT --train_file abstracts.txt
+SciBERT | (any encoder) | - | DataCollatorForMaskedLanguageModeling | mlm | trainers.PreTrainingTrainer
+    | 1903.10676 | SciBERT: A Pretrained Language Model for Scientific Text
+    | how-to/domain_adaptation | pretrain domain_adaptation.yaml --model_name_or_path BERT --train_file papers.txt
+ClinicalBERT | (any encoder) | - | DataCollatorForMaskedLanguageModeling | mlm | trainers.PreTrainingTrainer
+    | 1904.05342 | ClinicalBERT: Modeling Clinical Notes and Predicting Hospital Readmission
+    | how-to/domain_adaptation | pretrain domain_adaptation.yaml --model_name_or_path BERT --train_file notes.txt
+PatentBERT | (any encoder) | - | - | - | -
+    | 1906.02124 | PatentBERT: Patent Classification with Fine-Tuning a Pre-Trained BERT Model
+    | how-to/domain_adaptation
+    | finetune bert_classification.yaml --model_name_or_path BERT --train_file claims.tsv --test_file test.tsv
 BERT-WWM | (any encoder) | - | DataCollatorForWholeWordMasking | mlm | trainers.PreTrainingTrainer
     | https://github.com/google-research/bert | BERT: whole word masking models
     | how-to/chinese_whole_words | pretrain --objective wwm --model_name_or_path BERT --train_file corpus.txt

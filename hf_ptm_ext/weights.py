@@ -1,7 +1,8 @@
-"""What is checked of weights wherever they come in: converted, loaded by a job, or about to be saved."""
+"""What is checked of weights wherever they come in (converted, loaded, about to be saved), and how tables grow."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -30,3 +31,49 @@ def not_real(path: Path) -> list[str]:
         tensors = {name: one for name, one in state.items() if torch.is_tensor(one)} if isinstance(state, dict) else {}
         found += [name for name, one in tensors.items() if not one.is_floating_point()]
     return [name for name in found if name.endswith("weight")]
+
+
+def extend_embeddings(model: Any, first_id: int, sources: Sequence[Sequence[int]]) -> None:
+    """Give new pieces of a vocabulary the mean of the pieces that they replace, wherever a model has one row for each.
+
+    Input and output embeddings, biases of heads and what else `resize_token_embeddings` makes longer.
+
+    Args:
+        model: A model of transformers with the embeddings of the old vocabulary.
+        first_id: Id of the first new piece; rows from there on, which no old piece has, are made anew.
+        sources: For each new piece the ids of the old ones, as `VocabularyExtension.sources`.
+
+    Examples:
+        >>> from transformers import BertConfig, BertForMaskedLM
+        >>> sizes = dict(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+        >>> model = BertForMaskedLM(BertConfig(vocab_size=20, **sizes))
+        >>> extend_embeddings(model, 20, [(6, 7), (8, 9, 9)])
+        >>> rows = model.get_input_embeddings().weight
+        >>> rows.shape[0], bool(torch.allclose(rows[20], (rows[6] + rows[7]) / 2))
+        (22, True)
+    """
+    largest = max(max(parts) for parts in sources)
+    if largest >= first_id:
+        raise ValueError(f"`sources` must be ids of old pieces, below `first_id` = {first_id}, got {largest}.")
+    if model.get_input_embeddings().weight.shape[0] != first_id:
+        model.resize_token_embeddings(first_id)
+    before = {name: value.shape for name, value in _tables(model)}
+    model.resize_token_embeddings(first_id + len(sources), mean_resizing=False)
+    flat = torch.tensor([part for parts in sources for part in parts])
+    piece = torch.repeat_interleave(torch.tensor([len(parts) for parts in sources]))
+    share = 1 / torch.tensor([len(parts) for parts in sources], dtype=torch.float64)
+    with torch.no_grad():
+        for name, value in _tables(model):
+            longer = [dim for dim, size in enumerate(value.shape) if before.get(name, value.shape)[dim] != size]
+            for dim in longer:
+                rows = value.movedim(dim, 0)
+                found = rows[flat.to(value.device)].double() * share[piece].to(value.device).view(
+                    -1, *[1] * (rows.dim() - 1)
+                )
+                new = torch.zeros_like(rows[first_id:], dtype=torch.float64)
+                rows[first_id:] = new.index_add_(0, piece.to(value.device), found).to(value.dtype)
+
+
+def _tables(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from model.named_parameters()
+    yield from model.named_buffers()

@@ -9,10 +9,10 @@ SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "figures.py"
 # Most lines of each folder. A folder that shrinks lowers its limit; one that must grow says so by raising it here.
 MOST_LINES = {
     "adapters": 1_300,
-    "cli": 11_670,
+    "cli": 11_770,
     "collators": 5_740,
     "conversion": 4_200,
-    "data": 7_870,
+    "data": 8_100,
     "distillation": 4_050,
     "hub": 2_200,
     "masking": 3_020,
@@ -20,8 +20,8 @@ MOST_LINES = {
     "models": 16_800,
     "objectives": 1_690,
     "pipelines": 1_000,
-    "root files": 1_060,
-    "trainers": 6_200,
+    "root files": 1_130,
+    "trainers": 6_350,
 }
 LONGEST_FILE, LONGEST_FUNCTION, REPETITION = 600, 80, 0.05
 # Errors that name what is wrong without printing a value, since there is none to print.

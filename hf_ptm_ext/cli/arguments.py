@@ -214,6 +214,7 @@ class ModelArguments(CheckpointArguments):
         None, "eager, sdpa, flex_attention, flash_attention_2... (default: by the rows)."
     )
     chosen_family: str | None = field(default=None, init=False)
+    extension: Any = field(default=None, init=False, repr=False)  # new pieces of the checkpoint's vocabulary
     default_family: ClassVar[str | None] = None
 
     def __post_init__(self) -> None:

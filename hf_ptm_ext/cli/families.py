@@ -61,6 +61,7 @@ def load_checkpoint(
         model.model_name_or_path,
         tokenizer=tokenizer,
         tokenizer_option="tokenizer_name",
+        extension=getattr(model, "extension", None),
         **source,
         **{**attention(model), **fields, **checkpoint_overrides(model, config)},
     )

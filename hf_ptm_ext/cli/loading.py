@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from ..files import check_shard_index
 from ..models.loading_core import naming_damaged_weights
-from ..weights import not_finite, not_real
+from ..weights import extend_embeddings, not_finite, not_real
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +39,7 @@ def load_model(
     theirs: Sequence[str] | None = None,
     tokenizer: Any = None,
     tokenizer_option: str | None = None,
+    extension: Any = None,
     **options: Any,
 ) -> Any:
     """Load a checkpoint in single precision, and refuse one that would leave weights of the encoder at random.
@@ -101,20 +102,23 @@ def load_model(
     # For cards: a measurement before training is of these.
     model.untrained_head = sorted(head & (missing | set(mismatched)))
     if tokenizer is not None:
-        fit_embeddings(model, tokenizer, where, tokenizer_option)
+        fit_embeddings(model, tokenizer, where, tokenizer_option, extension)
     return model
 
 
-def fit_embeddings(model: Any, tokenizer: Any, where: str, option: str | None = None) -> None:
-    """Give added tokens embeddings of their own, aloud."""
+def fit_embeddings(model: Any, tokenizer: Any, where: str, option: str | None = None, extension: Any = None) -> None:
+    """Give added tokens embeddings of their own, aloud, and new pieces of an extension the mean of their parts."""
     tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
     tokens, rows = len(tokenizer), model.get_input_embeddings().weight.shape[0]
-    if tokenizer.vocab_size > rows:
+    known = tokenizer.vocab_size if extension is None else max(map(max, extension.sources)) + 1
+    if known > rows:
         raise ValueError(
-            f"The tokenizer has {tokenizer.vocab_size} tokens and {where} has {rows} embeddings, so they are not of "
+            f"The tokenizer has {known} tokens and {where} has {rows} embeddings, so they are not of "
             f"one checkpoint. Name the model's own{f' with `{option}`' if option else ' tokenizer'}."
         )
-    if tokens > rows:
+    if extension is not None:
+        extend_embeddings(model, extension.first_id, extension.sources)
+    elif tokens > rows:
         logger.warning("%s has %d embeddings and its tokenizer %d tokens: new ones are made.", where, rows, tokens)
         model.resize_token_embeddings(tokens)
 

@@ -10,10 +10,10 @@ from transformers import PreTrainedConfig
 
 from ..data.bad_rows import BadRows
 from ..files import read_json
-from ..trainers import PreTrainingTrainer
 from .arguments import check_best
 from .attention import settle_attention
 from .console import phase
+from .extension import Extension
 from .loading import check_positions
 from .options import read_options
 from .pretrain_arguments import GROUPS
@@ -42,6 +42,7 @@ TERMS = {
     "entity": "entities",
     "denoising": "restored text",
     "mass": "fragments",
+    "word": "hidden words, each as a whole",
 }
 
 
@@ -66,6 +67,7 @@ class Pretrain(TextJob):
         super().__init__(model_args, data_args, options, training_args)
         self.objective: Objective = OBJECTIVES[options.objective](model_args, data_args, options)
         self.options = options
+        self.extension: Extension | None = None
         self.language = data_args.language or options.languages or data_args.corpus or "und"
         inherited = EMBEDDED_LICENSES.get(data_args.corpus or "") if model_args.model_name_or_path is None else None
         self.license = model_args.license or inherited or "unknown"
@@ -86,7 +88,12 @@ class Pretrain(TextJob):
         with BadRows(self.data_args.on_bad_rows) as bad, phase("reading the text"):
             self.documents = read_documents(self.data_args)
         self.notes = {**bad.results(), **self.documents.notes}
-        self.objective.prepare(self.choose_tokenizer(self.train_tokenizer))
+        tokenizer = self.choose_tokenizer(self.train_tokenizer)
+        if self.data_args.extend_vocabulary is not None:
+            self.extension = Extension(tokenizer, self.documents, self.data_args)
+            tokenizer, self.model_args.extension = self.extension.tokenizer, self.extension.found
+            self.notes |= self.extension.notes()
+        self.objective.prepare(tokenizer)
         self.processors = self.objective.processors
 
     def build(self, variant: str, args: Any) -> tuple[Any, Any]:
@@ -152,12 +159,15 @@ class Pretrain(TextJob):
 
     def before(self, trainer: Any, checkpoint: str | None) -> dict[str, Any]:
         """Metrics of held-out text before training, and those of the majority token and of the unigrams."""
+        if self.extension is not None and checkpoint is not None:
+            self.extension.check_checkpoint(checkpoint)
         if self.rows.evaluation is None:
             logger.warning("No text is held out, so nothing is evaluated: name `validation_file` for that.")
             return {}
-        metrics = metrics_before(trainer, checkpoint)
+        metrics = metrics_before(trainer, checkpoint, self.extension)
         if metrics:
-            check_best(trainer.args, [name.removeprefix("before_") for name in metrics])
+            terms = [name for name in metrics if name.startswith("before_") and not name.startswith("before_word_")]
+            check_best(trainer.args, [name.removeprefix("before_") for name in terms])
         if self.objective.denoises:
             vocabulary = trainer.saved_model.get_input_embeddings().weight.shape[0]
             self.rows.baseline = target_baseline(self.collator(trainer.args.seed + 2), self.rows.train, vocabulary)
@@ -185,7 +195,8 @@ class Pretrain(TextJob):
         if self.rows.evaluation is None:
             return self.notes
         with phase("evaluating"):
-            return trainer.evaluate() | self.notes
+            words = {} if self.extension is None else self.extension.scores(trainer, "eval")
+            return trainer.evaluate() | words | self.notes
 
     # ---- what is written ----
 
@@ -243,12 +254,14 @@ class Pretrain(TextJob):
         return title, ["", "unigram, majority", "before", "after"], rows, best
 
 
-def metrics_before(trainer: PreTrainingTrainer, checkpoint: str | None) -> dict[str, float]:
+def metrics_before(trainer: Any, checkpoint: str | None, extension: Extension | None) -> dict[str, float]:
     """Metrics before training: measured now and kept in the folder, or those of the run that is resumed."""
     kept = Path(trainer.args.output_dir) / "before_results.json"
     if checkpoint is None:
         with phase("evaluating before training"):
             metrics = trainer.evaluate(metric_key_prefix="before")
+        if extension is not None:  # hidden words of the checkpoint as it was, and with its new pieces
+            metrics |= extension.scores(trainer, "before", extension.before) | extension.scores(trainer, "extended")
         trainer.save_metrics("before", metrics, combined=False)
         return metrics
     return read_json(kept) if kept.is_file() else {}

@@ -51,13 +51,16 @@ class DataArguments(TextArguments, TrainingDataArguments):
     max_seq_length: RowLength = option(128, "Tokens of a block, special tokens included.")
     block_mode: str = option(
         "doc_sentences",
-        "RoBERTa's packings: blocks end with a document (DOC-SENTENCES), or go on in the next (FULL-SENTENCES).",
+        "Whether blocks end with a document, or go on in the next (RoBERTa).",
         choices=BLOCK_MODES,
     )
     pack_rows: bool = option(False, "Put several blocks into each row; worth it on a GPU.")
     row_length: RowLength | None = option(None, "Tokens of a packed row, up to 8192 say (default: max_seq_length).")
     streaming: bool = option(False, "Read, tokenise and pack while training.")
     shuffle_buffer_size: Size = option(1000, "Documents among which a stream draws the next.")
+    extend_vocabulary: Count | None = option(
+        None, "New pieces for the checkpoint's tokenizer, learnt from the text; 0: measured only."
+    )
     max_train_rows: Size | None = option(None, "Use only the first rows (not streaming).")
     max_eval_rows: Size | None = option(1000, "Evaluate on the first rows only.")
 
@@ -95,6 +98,11 @@ class DataArguments(TextArguments, TrainingDataArguments):
         if self.corpus_weights is not None:
             self._check_weights(len(self.corpus_weights), len(self.train_file or ()))
         self.check_tokenizer(model)
+        if self.extend_vocabulary is not None and (model.model_name_or_path is None or self.train_tokenizer):
+            raise ValueError(
+                f"`extend_vocabulary` = {self.extend_vocabulary} adds pieces to the tokenizer of a checkpoint: name "
+                "`model_name_or_path`, without `train_tokenizer`."
+            )
         if self.row_length is not None and (not self.pack_rows or self.row_length < self.max_seq_length):
             raise ValueError(
                 f"`row_length` must be that of packed rows (--pack_rows true), at least `max_seq_length` = "

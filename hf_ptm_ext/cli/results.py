@@ -238,6 +238,9 @@ def notes_of_data(notes: Mapping[str, Any]) -> dict[str, Any]:
     plain = {
         "rows_left_out": "unusable rows, left out",
         "without_labels": "rows without labels, not scored",
+        "new_pieces": "pieces added to the vocabulary",
+        "tokens_per_word_before": "tokens a word, with the checkpoint's vocabulary",
+        "tokens_per_word": "tokens a word",
         "mentions_behind_the_cut": "rows with a mention behind the cut",
     }
     found = {said: notes[name] for name, said in plain.items() if name in notes}

@@ -83,6 +83,7 @@ from .tagged_words import TaggedWords, dataset_tagged_words, read_tagged_words
 from .task_shapes import extraction_rows, question_generation_rows, relation_tagging_rows
 from .tokenization import SpecialTokens, encode_batch, encode_documents, special_tokens_of, train_wordpiece
 from .triples import NegativeSampler, Triples, ZippedRows, read_triples
+from .vocabulary_extension import VocabularyExtension, extend_vocabulary
 
 if TYPE_CHECKING:
     from .streaming import PretrainingStream, pretraining_dataset
@@ -121,6 +122,7 @@ __all__ = [
     "TextColumns",
     "Triples",
     "TypingExample",
+    "VocabularyExtension",
     "WordIds",
     "ZippedRows",
     "alternated_documents",
@@ -141,6 +143,7 @@ __all__ = [
     "encode_entity_documents",
     "entity_pairs",
     "expand_files",
+    "extend_vocabulary",
     "extraction_rows",
     "hard_negatives",
     "held_out_split",

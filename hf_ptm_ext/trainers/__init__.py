@@ -45,6 +45,7 @@ from .unfreezing import (
     trainable_layers,
 )
 from .unicoder import UnicoderModel, UnicoderTrainer
+from .word_loss import hidden_word_loss, tokens_per_word
 
 __all__ = [
     "AuxiliaryLanguageModelCallback",
@@ -97,6 +98,7 @@ __all__ = [
     "encoder_layers",
     "get_slanted_triangular_schedule",
     "gradual_start_epochs",
+    "hidden_word_loss",
     "last_complete_checkpoint",
     "layerwise_parameter_groups",
     "load_task_models",
@@ -105,6 +107,7 @@ __all__ = [
     "parameter_depths",
     "push_folder",
     "slanted_triangular_factor",
+    "tokens_per_word",
     "train_transe",
     "trainable_layers",
 ]

@@ -49,7 +49,11 @@ def sums_of_batch(model: Any, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
 def masked_lm_sums(model: Any, labels: torch.Tensor, **inputs: Any) -> torch.Tensor:
     """Sums of a few rows, with the vocabulary projection at labelled positions only."""
     index = (labels.reshape(-1) != -100).nonzero().squeeze(-1)
-    targets = labels.reshape(-1).index_select(0, index)
+    return target_sums(logits_at(model, index, inputs), labels.reshape(-1).index_select(0, index))
+
+
+def logits_at(model: Any, index: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
+    """Logits `(len(index), vocab_size)` at positions of the flattened batch, the only ones that are computed."""
     projection = model.get_output_embeddings()
 
     def labelled_only(module: torch.nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -58,13 +62,12 @@ def masked_lm_sums(model: Any, labels: torch.Tensor, **inputs: Any) -> torch.Ten
 
     hook = projection.register_forward_pre_hook(labelled_only) if projection is not None else None
     try:
-        logits = model(**inputs).logits
+        output = model(**inputs)
     finally:
         if hook is not None:
             hook.remove()
-    if hook is None:
-        logits = logits.reshape(-1, logits.shape[-1]).index_select(0, index)
-    return target_sums(logits, targets)
+    logits = output["logits" if "logits" in output else "prediction_logits"]
+    return logits if hook is not None else logits.reshape(-1, logits.shape[-1]).index_select(0, index)
 
 
 def target_sums(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
