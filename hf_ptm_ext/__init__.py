@@ -49,6 +49,7 @@ _PUBLIC = {
     "conversion.entity_tables": ("EntityTable", "EntityVocabulary"),
     "conversion.unilm_tokenizer": ("unilm_tokenizer",),
     "data": ("extend_vocabulary",),
+    "data.word_vectors": ("WordVectors", "train_word_vectors"),
     "distillation": (
         "DistillationArguments",
         "DistillationTrainer",
@@ -56,6 +57,7 @@ _PUBLIC = {
         "TheseusTrainer",
         "make_student",
     ),
+    "input_embeddings": ("fold_input_embeddings", "init_input_embeddings"),
     "models.annotations_ernie_thu": ("DictionaryLinker",),
     "models.answers_san": ("StochasticAnswerHead",),
     "models.beam_search_unilm": ("unilm_beam_search",),

@@ -39,6 +39,7 @@ ALLOWED = {
     "data": {"files", "hints"},
     "metrics": {"data"},
     "pipelines": set(),
+    "input_embeddings": {"collators", "data"},
     "registration": {"models", "adapters"},
     "collators": {"masking", "data", "models", "pipelines"},
     "distillation": {"objectives", "trainers", "files", "hints"},

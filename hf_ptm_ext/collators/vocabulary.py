@@ -131,6 +131,28 @@ def ids_of_texts(tokenizer: PreTrainedTokenizerBase, texts: Collection[str]) -> 
     )
 
 
+def piece_texts(tokenizer: PreTrainedTokenizerBase) -> dict[int, tuple[str, bool]]:
+    """The text of every piece that is no added token, without its marks, and whether it begins a word.
+
+    Examples:
+        >>> from transformers import BertTokenizerFast
+        >>> vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5, "##b": 6}
+        >>> piece_texts(BertTokenizerFast(vocab=vocab))
+        {5: ('a', True), 6: ('b', False)}
+    """
+    backend = _backend(tokenizer)
+    style = _boundary_style(tokenizer, backend)
+    prefix = (backend or {"model": {}})["model"].get("continuing_subword_prefix") or "##"
+    ids = tokenizer.get_vocab()
+
+    def begins(piece: str) -> bool:
+        # Where the end of a word is marked its beginning is not: a marked piece may be a word of its own.
+        return piece.endswith("</w>") if style == "word_end" else not _piece_shape(piece, style, prefix)[0]
+
+    pieces = sorted(_ordinary_pieces(tokenizer), key=lambda piece: ids[piece])
+    return {ids[piece]: (_piece_text(piece, style, prefix), begins(piece)) for piece in pieces}
+
+
 def word_boundary_style(tokenizer: PreTrainedTokenizerBase) -> str | None:
     """Say how a fast or slow tokenizer marks word boundaries in its pieces.
 

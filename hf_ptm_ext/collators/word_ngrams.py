@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..data.augmentation.vectors import WordVectors
+from ..data.word_vectors import WordVectors
 from ..masking import bert_budget, find_segments, inverse_size_probabilities, sample_word_ngrams
 from .base import TokenLayout
 from .whole_word import DataCollatorForWholeWordMasking

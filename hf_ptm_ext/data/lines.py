@@ -1,16 +1,19 @@
-"""Lines of a text file, plain or gzip, with their byte positions, and JSON: the ground that every reader stands on.
+"""Lines of a text file, plain or packed, with their byte positions, and JSON: the ground that every reader stands on.
 
 Lines are split at the byte `\\n` and decoded one by one, so that a reader can start again at any byte offset and
 every error can name file, line and byte. What is no text for sure is told by its name: a folder, a device, a pointer
 of Git LFS, a page of HTML, a file that unpacks without end.
 """
 
+import bz2
 import codecs
 import gzip
 import io
 import json
+import lzma
 import math
 import re
+import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +27,7 @@ MAX_LINE_BYTES = 16 * 2**20
 MAX_TEXT_BYTES = 256 * 2**20
 """A larger file is not read as a whole."""
 
-_GZIP_MAGIC = b"\x1f\x8b"
+_COMPRESSED = {".gz": b"\x1f\x8b", ".bz2": b"BZh", ".xz": b"\xfd7zXZ", ".zip": b"PK\x03\x04"}
 _BREAK = b"\n"
 _LFS = b"version https://git-lfs"
 _HTML = (b"<!doctype html", b"<html")
@@ -76,7 +79,7 @@ def iter_lines(path: Path, encoding: str = "utf-8", start: int = 0, start_line: 
             while raw := file.readline(MAX_LINE_BYTES + 1):
                 number += 1
                 if number == 1:
-                    _refuse_no_text(raw, path)
+                    refuse_no_text(raw, path)
                 if number == 1 and b"\r" in raw.rstrip(b"\r") and _BREAK not in raw:
                     raise ValueError(f"{path}: its lines end in carriage returns alone. Convert them to line feeds.")
                 if len(raw) > MAX_LINE_BYTES:
@@ -88,7 +91,8 @@ def iter_lines(path: Path, encoding: str = "utf-8", start: int = 0, start_line: 
                 end += len(raw)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(
-            f"{path}: the gzip file is broken or cut off behind line {number} ({error}). Fetch or compress it again."
+            f"{path}: the compressed file is broken or cut off behind line {number} ({error}). Fetch or compress it "
+            "again."
         ) from error
 
 
@@ -102,10 +106,10 @@ def whole_text(path: Path, encoding: str = "utf-8") -> str:
             while pieces[-1] and len(pieces) <= MAX_TEXT_BYTES >> 20:
                 pieces.append(file.read(1 << 20))
             raw = b"".join(pieces)
-            _refuse_no_text(raw, path)
+            refuse_no_text(raw, path)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(
-            f"{path}: the gzip file is broken or cut off ({error}). Fetch or compress it again."
+            f"{path}: the compressed file is broken or cut off ({error}). Fetch or compress it again."
         ) from error
     if len(raw) > MAX_TEXT_BYTES:
         raise ValueError(
@@ -156,12 +160,26 @@ def _finite(text: str) -> float:
 
 
 class _Unpacked(io.RawIOBase):
-    """A gzip file that stops where it unpacks to far more than text does."""
+    """A compressed file that stops where it unpacks to far more than text does."""
 
     def __init__(self, path: Path) -> None:
         self.packed = path.open("rb")
-        self.file = gzip.GzipFile(fileobj=self.packed)
         self.path = path
+        self.file: Any = self._opened(path.suffix)
+
+    def _opened(self, suffix: str) -> Any:
+        if suffix == ".zip":
+            try:
+                inside = zipfile.ZipFile(self.packed)
+            except zipfile.BadZipFile as error:
+                raise gzip.BadGzipFile(f"{error}") from error
+            names = [name for name in inside.namelist() if not name.endswith("/")]
+            if len(names) != 1:
+                raise ValueError(f"{self.path}: must hold one file, got {', '.join(names[:5])}. Unpack it first.")
+            return zipfile.Path(inside, names[0]).open("rb")
+        if suffix == ".gz":
+            return gzip.GzipFile(fileobj=self.packed)
+        return bz2.BZ2File(self.packed) if suffix == ".bz2" else lzma.LZMAFile(self.packed)
 
     def readable(self) -> bool:
         return True
@@ -170,10 +188,15 @@ class _Unpacked(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        return self.file.seek(offset, whence)
+        return int(self.file.seek(offset, whence))
 
     def readinto(self, buffer: Any) -> int:
-        data = self.file.read1(len(buffer))
+        try:
+            data = self.file.read1(len(buffer))
+        except (OSError, lzma.LZMAError, zipfile.BadZipFile) as error:
+            if getattr(error, "errno", None):  # of the disk
+                raise
+            raise gzip.BadGzipFile(f"{error}") from error
         unpacked, packed = self.file.tell(), self.packed.tell()
         if unpacked > _UNPACKED_UNASKED and unpacked > _MOST_UNPACKED * packed:
             raise ValueError(
@@ -190,21 +213,27 @@ class _Unpacked(io.RawIOBase):
 
 
 def open_bytes(path: Path) -> BinaryIO:
-    """Open a regular file, gzipped if its name ends so, for reading no more than text would unpack to."""
+    """Open a regular file, compressed if its name ends so, for reading no more than text would unpack to."""
     if not path.is_file():
         what = "a folder" if path.is_dir() else "no regular file" if path.exists() else ""
         if what:
             raise ValueError(f"{path}: is {what}. Name a file of text.")
         raise FileNotFoundError(f"{path}: there is no such file.{similar_path(path)} Check the path.")
-    if path.suffix == ".gz":
+    if path.suffix in _COMPRESSED:
         return cast(BinaryIO, io.BufferedReader(_Unpacked(path), 1 << 16))
     return path.open("rb")
 
 
-def _refuse_no_text(raw: bytes, path: Path) -> None:
+def bare_name(path: Path) -> Path:
+    """A file's name without the ending of what it is compressed with."""
+    return path.with_suffix("") if path.suffix in _COMPRESSED else path
+
+
+def refuse_no_text(raw: bytes, path: Path) -> None:
     """Refuse what stands at the beginning of a file that is no text for sure."""
-    if raw.startswith(_GZIP_MAGIC):
-        raise ValueError(f"{path}: the file is gzip-compressed. Give it a name that ends in `.gz`.")
+    for suffix, magic in _COMPRESSED.items():
+        if raw.startswith(magic):
+            raise ValueError(f"{path}: the file is compressed. Give it a name that ends in `{suffix}`.")
     if raw.startswith(_LFS):
         raise ValueError(f"{path}: is a pointer of Git LFS, not the file itself. Fetch it (`git lfs pull`).")
     if raw[:200].removeprefix(codecs.BOM_UTF8).lstrip().lower().startswith(_HTML):

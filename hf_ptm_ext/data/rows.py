@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..hints import did_you_mean, similar_path
-from .lines import MAX_LINE_BYTES, iter_lines, json_object, json_value, whole_text
+from .lines import MAX_LINE_BYTES, bare_name, iter_lines, json_object, json_value, whole_text
 
 JSON_LINES = dict.fromkeys((".jsonl", ".ndjson", ".json"), "jsonl")
 FORMATS = {**JSON_LINES, ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
@@ -123,8 +123,8 @@ def expand_files(files: Files) -> list[Path]:
 
 
 def format_of(path: Path, endings: Mapping[str, str]) -> str:
-    """The format of a file by the end of its name, `.gz` aside."""
-    name = path.with_suffix("") if path.suffix == ".gz" else path
+    """The format of a file by the end of its name, `.gz`, `.bz2`, `.xz` and `.zip` aside."""
+    name = bare_name(path)
     if name.suffix.lower() not in endings:
         raise ValueError(
             f"{path}: cannot tell the format from the ending {name.suffix!r}. Known: {', '.join(endings)} and .gz of "

@@ -56,7 +56,7 @@ class Reading(NamedTuple):
     output: Any
 
 
-def read_text(model: Any, inputs: Mapping[str, Any], places: torch.Tensor | None = None) -> Reading:
+def encode_text(model: Any, inputs: Mapping[str, Any], places: torch.Tensor | None = None) -> Reading:
     """Run a masked language model, with the vocabulary projection at some places only.
 
     Args:

@@ -12,7 +12,7 @@ from torch import nn
 from transformers.utils import ModelOutput
 
 from ..objectives import boundary_states, entity_replacement_loss, masked_lm_loss
-from .auxiliary import AuxiliaryObjective, AuxiliaryObjectiveTrainer, read_text
+from .auxiliary import AuxiliaryObjective, AuxiliaryObjectiveTrainer, encode_text
 from .pretraining import target_sums
 
 
@@ -96,7 +96,7 @@ class EntityReplacementModel(AuxiliaryObjective):
                 their places.
         """
         kwargs.pop("label_positions", None)
-        _, states, logits, _ = read_text(
+        _, states, logits, _ = encode_text(
             self.model, {"input_ids": input_ids, "attention_mask": attention_mask, **kwargs}
         )
         fields: dict[str, torch.Tensor] = {}
@@ -122,7 +122,7 @@ class EntityReplacementModel(AuxiliaryObjective):
         labels, entity_labels = batch.pop("labels", None), batch.pop("entity_labels", None)
         batch.pop("label_positions", None)
         places = {name: batch.pop(name, None) for name in ("entity_start", "entity_end")}
-        _, states, logits, _ = read_text(self.model, batch)
+        _, states, logits, _ = encode_text(self.model, batch)
         sums = {}
         if labels is not None:
             sums["mlm"] = target_sums(logits[labels != -100], labels[labels != -100])

@@ -14,7 +14,7 @@ from torch import nn
 from transformers.utils import ModelOutput
 
 from ..objectives import allowed_senses, label_smoothed_loss, masked_lm_loss, supersense_loss
-from .auxiliary import Reading, label_places, read_text
+from .auxiliary import Reading, encode_text, label_places
 from .base import from_checkpoint
 from .lexical_inputs import LexicalEmbeddings, LexicalInputs, SentimentEmbeddings, SupersenseEmbeddings
 from .pretraining import target_sums
@@ -42,7 +42,7 @@ class LexicalObjective(LexicalInputs):
         columns = {name: batch.pop(name, None) for name in self.lexical.columns}
         inputs = {name: value for name, value in batch.items() if value is not None}
         with self.adding(inputs["input_ids"], **columns):
-            return read_text(self.model, inputs, places)
+            return encode_text(self.model, inputs, places)
 
     def _whole(self, terms: dict[str, torch.Tensor], **fields: Any) -> ModelOutput:
         """All terms and their weighted sum."""

@@ -258,7 +258,8 @@ class GuardedUpdates(TypedTrainer):
             yield
         except Exception as error:
             # torch raises it wherever the interpreter is: what is there may well make another error of it.
-            chain, said = error, ""
+            chain: BaseException | None = error
+            said = ""
             while chain is not None and not isinstance(error, TrainingStopped):
                 said, chain = f"{said}\n{chain}", chain.__cause__ or chain.__context__
             found = _DEAD_WORKER.search(said)

@@ -5,7 +5,7 @@ import pytest
 from transformers import BertTokenizerFast
 
 from hf_ptm_ext.collators import DataCollatorForMacBertMasking, DataCollatorForNgramMasking
-from hf_ptm_ext.data.augmentation.vectors import WordVectors
+from hf_ptm_ext.data.word_vectors import WordVectors
 from hf_ptm_ext.masking import find_segments
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

@@ -167,7 +167,7 @@ def test_what_stands_in_the_place_of_a_file_is_told(name: str, tmp_path: Path) -
         (
             (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "pointer of Git LFS"),
             (b"<!DOCTYPE html>\n<html></html>\n", "page of HTML"),
-            (gzip.compress(b"x"), "gzip-compressed"),
+            (gzip.compress(b"x"), "file is compressed"),
             (sound(name).encode("utf-16"), "is not utf-8 text|is 0, so"),
         )
     ):
@@ -214,7 +214,7 @@ def test_json_that_nothing_can_write_again_is_refused(name: str, value: str, mat
 def test_packed_files_that_are_cut_or_unpack_without_end_are_refused(name: str, tmp_path: Path) -> None:
     path = tmp_path / f"{name}.gz"
     path.write_bytes(gzip.compress(sound(name).encode() * 20)[:-12])
-    refused(name, path, "gzip file is broken or cut off")
+    refused(name, path, "compressed file is broken or cut off")
     path.write_bytes(gzip.compress(sound(name).encode()) + gzip.compress(b" " * 2**24) * 4)
     tracemalloc.start()
     refused(name, path, "more than 200 times its size|more than 16 MiB|line 2")

@@ -99,9 +99,13 @@ BAD_FILES = {
         b"fine\n\nM\xfcller\n",
         r"a\.txt, line 3: byte 7 \(0xfc\) is not utf-8 text\. Set `encod",
     ),
-    "gzip without .gz": ("a.txt", gzip.compress(b"Fine."), r"a\.txt: the file is gzip-compressed.*\.gz"),
-    "cut gzip": ("a.txt.gz", gzip.compress(bytes(range(32, 120)) * 99)[:-9], r"a\.txt\.gz: the gzip file is broken"),
-    "no gzip": ("a.txt.gz", b"Fine.\n", r"a\.txt\.gz: the gzip file is broken"),
+    "gzip without .gz": ("a.txt", gzip.compress(b"Fine."), r"a\.txt: the file is compressed.*\.gz"),
+    "cut gzip": (
+        "a.txt.gz",
+        gzip.compress(bytes(range(32, 120)) * 99)[:-9],
+        r"a\.txt\.gz: the compressed file is broken",
+    ),
+    "no gzip": ("a.txt.gz", b"Fine.\n", r"a\.txt\.gz: the compressed file is broken"),
     "no json": ("a.jsonl", b'{"text": "a"}\n{"text": \n', r"a\.jsonl, line 2: not a JSON object"),
     "json list": ("a.jsonl", b"[1]\n", r"a\.jsonl, line 1: must be a JSON object, got list"),
     "no field": (

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
+from ..word_vectors import WordVectors, load_word_vectors
 from .bilstm import DistilledBiLstmAugmentation
 from .mapping import Augmentation, augment
-from .vectors import WordVectors, load_word_vectors
 from .words import (
     STOPWORDS,
     Tagger,

@@ -10,8 +10,8 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+from ..word_vectors import WordVectors
 from .proposer import MaskedWordProposer
-from .vectors import WordVectors
 from .words import STOPWORDS, Segmenter, WordSplitter, digest_of, is_replaceable, join_words
 
 # Variants drawn per text in the released scripts, by GLUE's names.

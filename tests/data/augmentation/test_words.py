@@ -123,16 +123,15 @@ def test_text_files_are_read_without_gensim(tmp_path, monkeypatch, name, header)
     assert load_word_vectors(tmp_path / name, max_words=6).words == words[:6]
 
 
-def test_files_that_cannot_be_read_say_why(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "gensim.models", None)
-    with pytest.raises(ImportError, match=r"hf-ptm-ext\[embeddings\]"):
+def test_files_that_cannot_be_read_say_why(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"vectors\.bin: there is no such file"):
         load_word_vectors(tmp_path / "vectors.bin")
     for content in ("a 1 2\nb 1 x\n", "a 1 2\n1 2\n"):
         (tmp_path / "bad.txt").write_text(content)
         with pytest.raises(ValueError, match="line 2: a word and 2 numbers expected"):
             load_word_vectors(tmp_path / "bad.txt")
     (tmp_path / "none.txt").write_text("")
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match="is empty"):
         load_word_vectors(tmp_path / "none.txt")
 
 

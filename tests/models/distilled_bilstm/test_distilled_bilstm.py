@@ -22,7 +22,7 @@ from transformers import (
 
 from hf_ptm_ext import DistilledBiLstmConfig, DistilledBiLstmForSequenceClassification, DistilledBiLstmModel
 from hf_ptm_ext.data import train_wordpiece
-from hf_ptm_ext.data.augmentation.vectors import WordVectors
+from hf_ptm_ext.data.word_vectors import WordVectors
 from hf_ptm_ext.distillation import DistillationArguments, DistillationTrainer
 
 FRESH_PROCESS = Path(__file__).parents[2] / "conformance" / "fresh_process.py"
