@@ -6,6 +6,7 @@ python -m tests.trainers.every_trainer FOLDER [NAME ...]    train with pushes to
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from datasets import Dataset
@@ -22,15 +23,20 @@ from hf_ptm_ext import HoulsbyConfig, UniLMConfig, UniLMForConditionalGeneration
 from hf_ptm_ext.adapters import AdapterTrainer
 from hf_ptm_ext.collators import (
     DataCollatorForEntityReplacement,
+    DataCollatorForInfoWord,
     DataCollatorForKnowledgeEmbedding,
     DataCollatorForMaskedLanguageModeling,
+    DataCollatorForUnicoder,
     DataCollatorForUniLMSeq2Seq,
     EntityCatalogue,
 )
+from hf_ptm_ext.data import unicoder_rows
 from hf_ptm_ext.distillation import DistillationArguments, DistillationTrainer, TheseusArguments, TheseusTrainer
 from hf_ptm_ext.trainers import (
     EntityReplacementModel,
     EntityReplacementTrainer,
+    InfoWordModel,
+    InfoWordTrainer,
     KnowledgeEmbeddingModel,
     KnowledgeEmbeddingTrainer,
     MultiTaskTrainer,
@@ -38,6 +44,8 @@ from hf_ptm_ext.trainers import (
     PtmSeq2SeqTrainer,
     PtmTrainer,
     Task,
+    UnicoderModel,
+    UnicoderTrainer,
 )
 from tests.hub.checkpoints import tiny_tokenizer
 
@@ -183,6 +191,19 @@ def wklm(folder, **options):
     )
 
 
+def unicoder(folder, **options):
+    more = of_the_trainer(options)
+    pairs = [(row["input_ids"][1:7], row["input_ids"][7:-1]) for row in rows()]
+    return UnicoderTrainer(
+        model=UnicoderModel(bert()),
+        args=TrainingArguments(output_dir=str(folder), **{**SETTINGS, **options}),
+        train_dataset=unicoder_rows([pairs], len(TOKENIZER), 20, np.random.default_rng(0)),
+        data_collator=DataCollatorForUnicoder(TOKENIZER, languages=(0, 1)),
+        processing_class=TOKENIZER,
+        **more,
+    )
+
+
 def adapted():
     return get_peft_model(bert(), HoulsbyConfig(modules_to_save=["cls"]))
 
@@ -198,6 +219,8 @@ BUILDERS = {
     "theseus": theseus,
     "kepler": kepler,
     "wklm": wklm,
+    "infoword": plain(InfoWordTrainer, lambda: DataCollatorForInfoWord(TOKENIZER), lambda: InfoWordModel(bert())),
+    "unicoder": unicoder,
     "adapter": plain(AdapterTrainer, model=adapted),
 }
 CLASSES = [name for name in BUILDERS if "upstream" not in name]
