@@ -1,5 +1,7 @@
 """Masked tokens and sentence pairs on upstream's classes: their own loss, three classes, exact means, refusals."""
 
+from itertools import islice
+
 import pytest
 import torch
 from transformers import (
@@ -11,7 +13,8 @@ from transformers import (
     TrainingArguments,
 )
 
-from hf_ptm_ext import SentencePairModel, SentencePairTrainer
+from hf_ptm_ext import DataCollatorForMaskedLanguageModeling, SentencePairModel, SentencePairTrainer
+from hf_ptm_ext.data import PairRule, PretrainingStream, embedded_corpus, train_wordpiece
 from hf_ptm_ext.trainers.pretraining import metrics_from_sums
 
 SIZES = {
@@ -111,3 +114,35 @@ def test_nothing_to_count_is_no_term():
     batch = batch_of()
     output = SentencePairModel(new("next"))(input_ids=batch["input_ids"])
     assert set(output) == {"sentence_logits"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["next", "order", "structure"])
+def test_how_segments_of_real_text_stand_is_fitted_where_it_is_asked(tmp_path, kind):
+    documents = embedded_corpus("en")[:40]
+    tokenizer = train_wordpiece(documents, 400, model_max_length=48)
+    pairs = PretrainingStream(documents, tokenizer, max_seq_length=48, pairs=PairRule(kind), seed=1)
+    rows = list(islice(pairs, 96))
+    collator = DataCollatorForMaskedLanguageModeling(tokenizer, budget="exact", seed=0)
+    losses = []
+    for asked in (True, False):
+        torch.manual_seed(0)
+        sizes = {**SIZES, "vocab_size": len(tokenizer), "hidden_size": 64, "intermediate_size": 128}
+        args = TrainingArguments(
+            str(tmp_path / str(asked)), max_steps=600, per_device_train_batch_size=16, learning_rate=2e-3, seed=0,
+            use_cpu=True, report_to=[], save_strategy="no", disable_tqdm=True, remove_unused_columns=False,
+        )  # fmt: skip
+        trainer = SentencePairTrainer(
+            SentencePairModel(BertForPreTraining(BertConfig(**sizes)), kind=kind),
+            args,
+            train_dataset=rows if asked else [{**row, "next_sentence_label": -100} for row in rows],
+            eval_dataset=rows,
+            data_collator=collator,
+        )
+        name = f"eval_{trainer.model.term}_loss"
+        before = trainer.evaluate()[name]
+        trainer.train()
+        losses.append((before, trainer.evaluate()[name]))
+    (before, after), (_, never) = losses
+    assert after < before - 0.3
+    assert never > before - 0.1
