@@ -131,11 +131,11 @@ WKLM | (any encoder) | - | DataCollatorForEntityReplacement | mlm entity | train
 SentiLARE | (any encoder) | - | DataCollatorForSentimentMasking | mlm pos_tag word_polarity sentence_polarity
     | trainers.AuxiliaryObjectiveTrainer
     | 1911.02493 | SentiLARE: Sentiment-Aware Language Representation Learning with Linguistic Knowledge
-    | how-to/lexical_knowledge | -
+    | how-to/lexical_knowledge | pretrain sentilare.yaml --opinion_words positive.txt negative.txt
 SenseBERT | (any encoder) | - | DataCollatorForSupersenseMasking | mlm supersense
     | trainers.AuxiliaryObjectiveTrainer
     | 1908.05646 | SenseBERT: Driving Some Sense into BERT
-    | how-to/lexical_knowledge | -
+    | how-to/lexical_knowledge | pretrain sensebert.yaml --supersenses wordnet/dict
 BART denoising | (BART and its kind) | - | DataCollatorForTextInfilling | denoising | trainers.PreTrainingTrainer
         | 1910.13461 | BART: Denoising Sequence-to-Sequence Pre-training for Natural Language Generation, Translation,
       and Comprehension

@@ -15,7 +15,7 @@ from .ranges import Below1, Count, OpenShare, Positive, PositiveShare, RowLength
 # Of `pretraining.OBJECTIVES`, which reads this module.
 OBJECTIVE_NAMES = (
     *("span", "mlm", "wwm", "ngram", "macbert", "unilm", "ernie_thu", "electra", "infoword"),
-    *("permutation", "ernie", "word_order"),
+    *("permutation", "ernie", "word_order", "sentilare", "sensebert"),
     *("mass", "text_infilling", "span_corruption", "tlm", "unicoder"),
 )
 
@@ -156,6 +156,8 @@ class ObjectiveArguments:
         "permutation": ("max_ngram_size", "whole_words"),
         "ernie": ("level_weights", "level_schedule", "unit_budget", "entity_titles", "ignore_title_case"),
         "word_order": ("shuffle_prob", "shuffle_size"),
+        "sentilare": ("opinion_words", "sentiwordnet", "tagger", "sentiment_probability"),
+        "sensebert": ("supersenses", "supersense_vocab", "supersense_loss_weight"),
         "mass": ("mass_variant", "mask_prob"),
         "text_infilling": ("mask_ratio", "poisson_lambda", "permute_sentence_ratio", "rotate_ratio"),
         "span_corruption": ("noise_density", "mean_noise_span_length"),
@@ -167,14 +169,17 @@ class ObjectiveArguments:
 
     objective: str = option(
         "span",
-        "SpanBERT's spans, tokens, whole words, n-grams of words, similar words, pairs in four attention modes, "
-        "tokens with entities; ELECTRA's, XLNet's, Baidu's ERNIE's, StructBERT's, InfoWord's; of encoder-decoders "
-        "MASS's, BART's, T5's; XLM's and Unicoder's of translations.",
+        "Spans, tokens, whole words, their n-grams, similar words, pairs in attention modes, tokens with entities, "
+        "encoder-decoders (MASS, BART, T5), XLM's translations; others by their system's name.",
         choices=OBJECTIVE_NAMES,
     )
     mlm_probability: Share | None = option(None, "Share of tokens to predict (0.15).")
-    mask_replace_prob: Share | None = option(None, "Share of those that become [MASK] (0.8; electra 0.85).")
-    random_replace_prob: Share | None = option(None, "Share of those that become random tokens (0.1; electra 0).")
+    mask_replace_prob: Share | None = option(
+        None, "Share of those that become [MASK] (0.8; electra 0.85, sensebert 0.9)."
+    )
+    random_replace_prob: Share | None = option(
+        None, "Share of those that become random tokens (0.1; electra, sensebert 0)."
+    )
     budget: str | None = option(
         None,
         "Number of predicted tokens: BERT's rounded share, or RoBERTa's, whose mean is the share (default: exact).",
@@ -232,6 +237,13 @@ class ObjectiveArguments:
     dim_loss_weight: Weight = option(1.0, "Weight of the n-grams' term.")
     temperature: Positive = option(1.0, "What its scores are divided by.")
     gather_negatives: bool = option(False, "N-grams of the other processes are negatives too.")
+    opinion_words: list[str] | None = option(None, "Two files, of positive and of negative words, one a line.")
+    sentiwordnet: str | None = option(None, "SentiWordNet's file in their place (needs a tagger).")
+    tagger: str | None = option(None, "Tagger of English words (needs the extra lexicons).", choices=("nltk",))
+    sentiment_probability: Share = option(0.3, "Share of words with a polarity to predict.")
+    supersenses: str | None = option(None, "WordNet's folder (data.noun...), or a file: word<TAB>supersenses.")
+    supersense_vocab: str | None = option(None, "The supersenses in the order of the classes (default: WordNet's).")
+    supersense_loss_weight: Weight = option(1.0, "Weight of the supersenses' term.")
     segmenter: str | None = option(
         None, "Words of unspaced text (needs the extra zh). Default: the tokenizer's.", choices=("jieba",)
     )

@@ -1,6 +1,7 @@
 """What a job compiles it compiles once: no batch of varied text has a shape that its arguments do not tell."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ from tests.cli.test_pretrain_denoising import TINY
 pytestmark = pytest.mark.slow
 
 # Without tlm: XLM's forward, transformers' own, reads the longest length of each batch on the host.
+LEXICONS = Path(__file__).parents[1] / "fixtures" / "lexicons"
 ENCODER = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=64"
 CASES = {
     "mlm": {"pack_rows": "true"},
@@ -38,6 +40,8 @@ CASES = {
     "word_order, structure": {"sentence_pairs": "structure"},
     "electra, packed": {"pack_rows": "true"},
     "infoword": {},
+    "sentilare": {"opinion_words": [LEXICONS / "positive.txt", LEXICONS / "negative.txt"]},
+    "sensebert": {"supersenses": LEXICONS / "supersenses.tsv"},
     "mass": {},
     "text_infilling": {},
     "span_corruption": {},

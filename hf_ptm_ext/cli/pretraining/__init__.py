@@ -4,6 +4,7 @@ from .base import Objective
 from .cross_lingual import Unicoder
 from .denoising import Mass, SpanCorruption, TextInfilling, TranslationMasking
 from .infoword import InfoWord
+from .lexical import SentimentMasking, SupersenseMasking
 from .masking import (
     EntityDenoising,
     NgramMasking,
@@ -22,6 +23,7 @@ OBJECTIVES: dict[str, type[Objective]] = {
     for cls in (
         *(SpanMasking, TokenMasking, WholeWordMasking, NgramMasking, SimilarWords, UniLMMasking, EntityDenoising),
         *(ReplacedTokens, InfoWord, Permutations, UnitMasking, WordOrder),
+        *(SentimentMasking, SupersenseMasking),
         *(Mass, TextInfilling, SpanCorruption, TranslationMasking, Unicoder),
     )
 }
