@@ -117,6 +117,20 @@ def spanbert_spans(canvas: Any) -> None:
     axes.text(-0.7, -1.3, "sbo: from both boundaries\nand the place in the span", ha="right", va="center", fontsize=8)
 
 
+@figure(10, 5.4)
+def masking_objectives(canvas: Any) -> None:
+    """What the collators of four objectives do to one sentence, as `hf-ptm-ext show masking` draws it."""
+    from hf_ptm_ext.cli.show_masking import draw_on, draws_of
+
+    draws = []
+    for name, seed in (("mlm", 1), ("span", 3), ("permutation", 1), ("text_infilling", 1)):
+        (draw,) = draws_of(f"{LIGHTHOUSE}.", name, seed=seed)[1]
+        for line in draw.lines:
+            line.name = f"{name}: {line.name}"
+        draws.append(draw)
+    draw_on(canvas, draws)
+
+
 @figure(10, 3.0)
 def mass_fragment(canvas: Any) -> None:
     """What MASS' encoder and decoder read, each token at its place in the text."""

@@ -9,7 +9,7 @@ SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "figures.py"
 # Most lines of each folder. A folder that shrinks lowers its limit; one that must grow says so by raising it here.
 MOST_LINES = {
     "adapters": 1_300,
-    "cli": 11_920,
+    "cli": 12_300,
     "collators": 5_765,
     "conversion": 4_200,
     "data": 9_235,

@@ -30,7 +30,7 @@ COMMANDS = {
     "finetune-seq2seq": "fine-tune a model on pairs of texts, and score what it writes",
     "convert": "turn an original checkpoint into a folder that is ready for the Hub",
     "verify": "load a checkpoint where this package is not installed and compare its outputs",
-    "show": "draw the attention masks of a family, or what a knowledge graph injects into a text",
+    "show": "draw what a pre-training objective or a knowledge graph does to a text, or the masks of a family",
     "systems": "list the systems of this package, or say what one is made of",
     "recipes": "list the recipes that come with the package, or print one",
     "env": "print the versions and devices that a report needs",
@@ -116,6 +116,8 @@ def _run(command: str | None, arguments: list[str], position: int) -> int:
     if namespace.command is None:
         parser.print_help()
         return USER_MISTAKE
+    if rest and getattr(namespace, "subject", "") is None and not rest[0].startswith("-"):
+        namespace.subject = rest.pop(0)  # argparse takes what may be missing before the options only
     subparser.refuse(rest)
     check_ranges(vars(namespace))
     return namespace.run(namespace)

@@ -2,6 +2,7 @@
 
 show masks unilm               UniLM's attention modes
 show knowledge TEXT --kg FILE  what a graph injects into a text (see `show_knowledge`)
+show masking TEXT --objective  what a pre-training objective does to a text (see `show_masking`)
 """
 
 import argparse
@@ -17,19 +18,28 @@ TOKENS = ("[CLS]", "s1", "s2", "s3", "[SEP]", "t1", "t2", "[SEP]")
 SOURCE_LENGTH = 5
 # argparse would put the subject last, where `--kg` takes it for one more file.
 USAGE = """hf-ptm-ext show masks unilm [--mode MODE] [--png PNG]
-       hf-ptm-ext show knowledge [TEXT] --kg FILE [FILE ...] [--tokenizer TOKENIZER] [--png PNG] ..."""
+       hf-ptm-ext show knowledge [TEXT] --kg FILE [FILE ...] [--tokenizer TOKENIZER] [--png PNG] ...
+       hf-ptm-ext show masking TEXT [--objective OBJECTIVE] [--draws N] [--seed N] [--png PNG] ..."""
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     """Add the options of this sub-command."""
     parser = subparsers.add_parser("show", help=COMMANDS["show"], description=COMMANDS["show"], usage=USAGE)
-    parser.add_argument("what", choices=("masks", "knowledge"), help="what is shown")
-    parser.add_argument("subject", nargs="?", help="masks: unilm; knowledge: a text, or none to count the graph")
+    parser.add_argument("what", choices=("masks", "knowledge", "masking"), help="what is shown")
+    text = "masks: unilm; knowledge: a text, or none to count the graph; masking: a text"
+    parser.add_argument("subject", nargs="?", help=text)
     parser.add_argument("--png", type=Path, help="also write this picture (needs the extra viz)")
     parser.add_argument("--mode", choices=tuple(MODES), help="masks: one mode only (default: all four)")
     parser.add_argument("--kg", nargs="+", metavar="FILE", help="knowledge: triple files, or a saved graph")
     parser.add_argument("--encoding", default="utf-8", help="knowledge: of the triple files (default utf-8)")
-    parser.add_argument("--tokenizer", help="knowledge: whose tokens (default: one that knows every word)")
+    parser.add_argument("--objective", default="mlm", help="masking: as of `pretrain` (default mlm)")
+    parser.add_argument("--draws", type=int, default=1, help="masking: how often the text is masked (default 1)")
+    parser.add_argument("--seed", type=int, default=0, help="masking: of all draws (default 0)")
+    parser.add_argument("--segmenter", choices=("jieba",), help="masking: words of unspaced text")
+    parser.add_argument(
+        "--overrides", nargs="+", metavar="NAME=VALUE", help="masking: options of `pretrain`, as mlm_probability=0.3"
+    )
+    parser.add_argument("--tokenizer", help="knowledge, masking: whose tokens (default: one that knows every word)")
     parser.add_argument("--max_entities", type=int, help="knowledge: objects of a word (default: the tokenizer's, 2)")
     parser.add_argument(
         "--use_predicate",
@@ -46,7 +56,10 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="knowledge: what a token is (default: the tokenizer's, wordpiece)",
     )
     parser.add_argument(
-        "--font", type=Path, metavar="FILE", help="knowledge: a .ttf or .otf with the text's characters, for --png"
+        "--font",
+        type=Path,
+        metavar="FILE",
+        help="a .ttf or .otf with the text's characters, for --png",
     )
     return parser
 
@@ -57,6 +70,10 @@ def run(arguments: argparse.Namespace) -> int:
         from .show_knowledge import run as show_knowledge
 
         return show_knowledge(arguments)
+    if arguments.what == "masking":
+        from .show_masking import run as show_masking
+
+        return show_masking(arguments)
     if arguments.subject not in FAMILIES:
         raise ValueError(f"`show masks` must name one of {', '.join(FAMILIES)}, got {arguments.subject}.")
     masks = {name: mask_of(name) for name in ([arguments.mode] if arguments.mode else MODES)}

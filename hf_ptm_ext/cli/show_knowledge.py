@@ -2,6 +2,8 @@
 
 import argparse
 import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -123,23 +125,7 @@ def write_picture(columns: Any, matrix: Any, path: Path, font: Path | None = Non
     depth = max((level for of_word in levels for level in of_word), default=0)
     size = max(4.0, 0.42 * (max(positions) + 1))
     figure = new_figure("The picture", size, 1 + 0.45 * (depth + 1) + size)
-    from matplotlib import font_manager, rc_context
-
-    installed = {entry.name for entry in font_manager.fontManager.ttflist}
-    family = [*(name for name in FONTS if name in installed), "DejaVu Sans"]
-    if font is not None:
-        try:
-            font_manager.fontManager.addfont(font)
-            family.insert(0, font_manager.FontProperties(fname=font).get_name())
-        except (OSError, RuntimeError) as error:
-            raise ValueError(f"`--font` must be a font's file (.ttf, .otf, .ttc), got {font}: {error}.") from error
-    if len(family) == 1 and not "".join(tokens).isascii():
-        print(
-            "no font with Chinese characters is installed (Noto Sans CJK, ...): the picture has boxes in their place. "
-            "Name the file of one by --font."
-        )
-    with rc_context({"font.family": family}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*Glyph.*")
+    with picture_fonts(tokens, font):
         tree, heat = figure.subplots(2, 1, height_ratios=[0.6 + 0.45 * (depth + 1), size])
         tree.set_xlim(-1, max(positions) + 1)
         tree.set_ylim(-depth - 0.7, 0.7)
@@ -163,6 +149,29 @@ def write_picture(columns: Any, matrix: Any, path: Path, font: Path | None = Non
         heat.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=7)
         heat.set_yticks(range(len(tokens)), tokens, fontsize=7)
         figure.savefig(path, dpi=140)
+
+
+@contextmanager
+def picture_fonts(tokens: Sequence[str], font: Path | None = None) -> Iterator[None]:
+    """Draw with a named font, or with what is installed for these tokens."""
+    from matplotlib import font_manager, rc_context
+
+    installed = {entry.name for entry in font_manager.fontManager.ttflist}
+    family = [*(name for name in FONTS if name in installed), "DejaVu Sans"]
+    if font is not None:
+        try:
+            font_manager.fontManager.addfont(font)
+            family.insert(0, font_manager.FontProperties(fname=font).get_name())
+        except (OSError, RuntimeError) as error:
+            raise ValueError(f"`--font` must be a font's file (.ttf, .otf, .ttc), got {font}: {error}.") from error
+    if len(family) == 1 and not "".join(tokens).isascii():
+        print(
+            "no font with Chinese characters is installed (Noto Sans CJK, ...): the picture has boxes in their place. "
+            "Name the file of one by --font."
+        )
+    with rc_context({"font.family": family}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*Glyph.*")
+        yield
 
 
 def levels_of(spans: list[list[tuple[int, int]]]) -> list[list[int]]:
