@@ -48,8 +48,11 @@ from hf_ptm_ext.collators import (
     DataCollatorForWholeWordMasking,
     vocabulary_tables,
 )
+from hf_ptm_ext.data import PairPacker, PairRule, embedded_corpus, encode_documents
+from hf_ptm_ext.data.sentence_pairs import PAIR_KINDS
 
 BATCH, LENGTH = 32, 512
+PAIR_GOAL = 200_000  # tokens a second
 COLUMNS = ("input_ids", "token_type_ids", "attention_mask", "special_tokens_mask", "offset_mapping")
 # ours: the upstream collator it is compared with and the ratio that must hold
 GOALS = {"masked_lm": ("mlm", 8.0), "whole_word": ("wwm", 12.0), "span": ("mlm", 2.0)}
@@ -71,8 +74,6 @@ LABELS = {
 def read_lines(path: str | None) -> list[str]:
     """Lines of a text file, or of the embedded corpus."""
     if path is None:
-        from hf_ptm_ext.data import embedded_corpus
-
         return [sentence for document in embedded_corpus("en") for sentence in document]
     opener: Callable[..., Any] = gzip.open if path.endswith(".gz") else open
     with opener(Path(path), "rt", encoding="utf-8") as stream:
@@ -244,6 +245,10 @@ def bench_objectives(tokenizer: BertTokenizerFast, batches: list[list[dict[str, 
     ]
     contenders: dict[str, tuple[Callable[[Any], Any], list[Any]]] = {
         "n-grams of words": (DataCollatorForNgramMasking(tokenizer, seed=0), rows),
+        "tokens drawn with replacement": (
+            DataCollatorForMaskedLanguageModeling(tokenizer, budget="electra", random_replace_prob=0, seed=0),
+            rows,
+        ),
         "tokens by frequency": (
             DataCollatorForMaskedLanguageModeling(
                 tokenizer, budget="exact", sample_alpha=0.5, token_counts=[1] * len(tokenizer), seed=0
@@ -266,6 +271,31 @@ def bench_objectives(tokenizer: BertTokenizerFast, batches: list[list[dict[str, 
     for name, rate in rates.items():
         print(f"| {name} | {times[name] * 1e3:.2f} | {rate:.1f} |")
     return [name for name, rate in rates.items() if rate < 1 and not name.startswith("upstream")]
+
+
+def bench_pairs(tokenizer: BertTokenizerFast, rounds: int) -> list[str]:
+    """Print the rates of sentence pairs out of token ids; return what is below 200,000 tokens a second."""
+    documents = list(encode_documents(embedded_corpus("en")[:500], tokenizer))
+    print("\n| sentence pairs | all documents at once: Mtok/s | one after the other |\n| --- | --- | --- |")
+    missed = []
+    for kind in PAIR_KINDS:
+        rates = []
+        for streamed in (False, True):
+            spent = tokens = 0.0
+            for seed in range(rounds):
+                generator = np.random.default_rng(seed)
+                packer = PairPacker(PairRule(kind), LENGTH - 3, generator)
+                begin = time.process_time()
+                if streamed:
+                    pairs = [pair for document in documents for pair in packer.add(document)]
+                else:
+                    pairs = list(PairRule(kind).pairs(documents, LENGTH - 3, generator))
+                spent += time.process_time() - begin
+                tokens += sum(len(pair.first) + len(pair.second) for pair in pairs)
+            rates.append(tokens / spent)
+        missed += [f"pairs: {kind}"] * (min(rates) < PAIR_GOAL)
+        print(f"| {kind} | {rates[0] / 1e6:.1f} | {rates[1] / 1e6:.1f} |")
+    return missed
 
 
 def main() -> int:
@@ -306,6 +336,7 @@ def main() -> int:
                 missed.append(label)
         print(f"| {' | '.join(cells)} |")
     missed += bench_objectives(tokenizer, batches, args.rounds)
+    missed += bench_pairs(tokenizer, max(args.rounds // 4, 3))
     missed += bench_denoising(tokenizer, batches, max(args.rounds // 4, 3))
     if missed:
         print(f"\nBelow the goal: {', '.join(missed)}.")
