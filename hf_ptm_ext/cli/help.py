@@ -108,9 +108,9 @@ def text_of(
         *textwrap.wrap(
             f"Recipes: {', '.join(recipes_of(command))}. `hf-ptm-ext recipes NAME > my.yaml` copies one.", width
         ),
-        "Examples:",
-        *(f"  hf-ptm-ext {example}" for example in EXAMPLES.get(command, ())),
     ]
+    if not shown:  # of one choice, whose own options take the room
+        lines += ["Examples:", *(f"  hf-ptm-ext {example}" for example in EXAMPLES.get(command, ()))]
     return "\n".join(lines) + "\n"
 
 
