@@ -99,7 +99,7 @@ ERNIE 1.0 (Baidu) | (any encoder) | - | DataCollatorForErnieMasking | mlm | trai
 ERNIE 2.0 | (ERNIE) | - | DataCollatorForErnieTask DataCollatorForErnieMasking | -
     | trainers.ContinualMultiTaskTrainer
     | 1907.12412 | ERNIE 2.0: A Continual Pre-training Framework for Language Understanding
-    | how-to/ernie2 | -
+    | how-to/ernie2 | pretrain ernie2.yaml
 ALBERT n-grams | (any encoder) | - | DataCollatorForNgramMasking | mlm | trainers.PreTrainingTrainer
     | 1909.11942 | ALBERT: A Lite BERT for Self-supervised Learning of Language Representations
     | how-to/pretrain | pretrain ngram.yaml

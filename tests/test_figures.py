@@ -9,7 +9,7 @@ SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "figures.py"
 # Most lines of each folder. A folder that shrinks lowers its limit; one that must grow says so by raising it here.
 MOST_LINES = {
     "adapters": 1_300,
-    "cli": 12_300,
+    "cli": 12_640,
     "collators": 5_765,
     "conversion": 4_200,
     "data": 9_235,
@@ -21,7 +21,7 @@ MOST_LINES = {
     "objectives": 1_690,
     "pipelines": 1_000,
     "root files": 1_395,
-    "trainers": 6_350,
+    "trainers": 6_370,
 }
 LONGEST_FILE, LONGEST_FUNCTION, REPETITION = 600, 80, 0.05
 # Errors that name what is wrong without printing a value, since there is none to print.

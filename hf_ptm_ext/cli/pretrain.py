@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from transformers import PreTrainedConfig
 
 from ..data.bad_rows import BadRows
 from ..files import read_json
+from ..trainers.collator_state import restore, state_of, stateful_parts
 from .arguments import check_best
 from .attention import settle_attention
 from .console import phase
@@ -110,7 +110,7 @@ class Pretrain(TextJob):
         )
         collator = self.collator(args.seed)
         self.probe(collator)
-        trainer = objective.trainer_class(
+        trainer = objective.trainer(
             model=model,
             args=args,
             train_dataset=self.rows.train,
@@ -146,14 +146,16 @@ class Pretrain(TextJob):
         train = self.rows.train
         if not hasattr(train, "__len__"):
             return
-        state = collator.state_dict()
+        parts = stateful_parts(collator)
+        state = state_of(parts)
         try:
-            collator([train[number] for number in range(min(8, len(train)))])
+            for rows in self.objective.alike([train[number] for number in range(min(8, len(train)))]):
+                collator(rows)
         except ValueError as error:
             if self.options.segmenter is None and "word_ids" in str(error):
                 raise ValueError(f"{error} In this job: `--segmenter jieba` (pip install hf-ptm-ext[zh]).") from error
             raise
-        collator.load_state_dict(state)
+        restore(parts, state)
 
     # ---- measurements ----
 
@@ -172,23 +174,7 @@ class Pretrain(TextJob):
             vocabulary = trainer.saved_model.get_input_embeddings().weight.shape[0]
             self.rows.baseline = target_baseline(self.collator(trainer.args.seed + 2), self.rows.train, vocabulary)
         with phase("measuring the simple guesses"):
-            return metrics | self.baselines(trainer)
-
-    def baselines(self, trainer: Any) -> dict[str, float]:
-        """What the majority token and the unigram distribution reach on the evaluation targets of each term."""
-        targets: dict[str, list[np.ndarray]] = {}
-        for batch in trainer.get_eval_dataloader():
-            for term, column in ((self.objective.term, "labels"), ("sbo", "span_labels")):
-                if column in batch:
-                    values = batch[column].cpu().numpy()
-                    targets.setdefault(term, []).append(values[values != -100])
-        metrics = {}
-        for term, parts in targets.items():
-            joined = np.concatenate(parts)
-            if joined.size:
-                metrics[f"baseline_{term}_accuracy"] = self.rows.baseline.accuracy(joined)
-                metrics[f"baseline_{term}_loss"] = self.rows.baseline.cross_entropy(joined)
-        return metrics
+            return metrics | self.objective.baselines(trainer, self.rows)
 
     def measure(self, trainer: Any) -> dict[str, Any]:
         """Metrics of held-out text, and what was noted of the data."""

@@ -16,8 +16,11 @@ from .ranges import Below1, Count, OpenShare, Positive, PositiveShare, RowLength
 OBJECTIVE_NAMES = (
     *("span", "mlm", "wwm", "ngram", "macbert", "unilm", "ernie_thu", "electra", "infoword"),
     *("permutation", "ernie", "word_order", "sentilare", "sensebert"),
+    "ernie2",
     *("mass", "text_infilling", "span_corruption", "tlm", "unicoder"),
 )
+# Of objective ernie2, in the order in which they come.
+ERNIE_TASKS = ("mlm", "capitalization", "token_document", "reordering", "distance", "discourse", "relevance")
 
 
 @dataclass
@@ -158,6 +161,7 @@ class ObjectiveArguments:
         "word_order": ("shuffle_prob", "shuffle_size"),
         "sentilare": ("opinion_words", "sentiwordnet", "tagger", "sentiment_probability"),
         "sensebert": ("supersenses", "supersense_vocab", "supersense_loss_weight"),
+        "ernie2": ("ernie_tasks", "max_segments", "discourse_file", "relevance_file"),
         "mass": ("mass_variant", "mask_prob"),
         "text_infilling": ("mask_ratio", "poisson_lambda", "permute_sentence_ratio", "rotate_ratio"),
         "span_corruption": ("noise_density", "mean_noise_span_length"),
@@ -244,6 +248,14 @@ class ObjectiveArguments:
     supersenses: str | None = option(None, "WordNet's folder (data.noun...), or a file: word<TAB>supersenses.")
     supersense_vocab: str | None = option(None, "The supersenses in the order of the classes (default: WordNet's).")
     supersense_loss_weight: Weight = option(1.0, "Weight of the supersenses' term.")
+    ernie_tasks: list[str] | None = option(
+        None,
+        "Tasks of ERNIE 2.0, in this order whatever is named first (default: all that the data allow).",
+        choices=ERNIE_TASKS,
+    )
+    max_segments: Size = option(3, "Most segments of a reordered paragraph.")
+    discourse_file: str | None = option(None, "Pairs with columns first, second, label (default: by markers).")
+    relevance_file: str | None = option(None, "Columns query, title, label: 0 clicked, 1 shown; others are drawn.")
     segmenter: str | None = option(
         None, "Words of unspaced text (needs the extra zh). Default: the tokenizer's.", choices=("jieba",)
     )

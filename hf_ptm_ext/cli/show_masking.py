@@ -104,7 +104,7 @@ def draws_of(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         collator = objective.collator(seed, counts)
-        batch = [rows[number] for number in range(min(8, len(rows)))]
+        batch = objective.alike([rows[number] for number in range(min(8, len(rows)))])[0]
         found = [collator(batch, return_tensors="np") for _ in range(draws)]
     original = next((list(batch[0][column]) for column in objective.columns if column in batch[0]), [])
     return objective, [_describe(one, original, objective.tokenizer) for one in found]

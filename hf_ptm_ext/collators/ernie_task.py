@@ -31,7 +31,7 @@ class DataCollatorForErnieTask(BatchCollator):
         tokenizer: Fast or slow.
         task_type_id: Row of the encoder's task embedding; None adds no column (an encoder without one).
         masking: Another collator that makes the batch, such as `DataCollatorForErnieMasking` for knowledge masking.
-        pad_to_multiple_of: Pad to a multiple of this length; of `masking` that one's own counts.
+        pad_to_multiple_of: Pad to a multiple of this length; None leaves that of `masking`.
         return_tensors: "pt" or "np".
         seed: Nothing is drawn here; `masking` has a seed of its own.
 
@@ -60,6 +60,7 @@ class DataCollatorForErnieTask(BatchCollator):
 
     def _batch(self, features: Sequence[Any]) -> dict[str, np.ndarray]:
         if self.masking is not None:
+            self.masking.pad_to_multiple_of = self.pad_to_multiple_of or self.masking.pad_to_multiple_of
             batch = dict(self.masking(features, return_tensors="np"))
         else:
             batch = self._padded(features)

@@ -1,6 +1,7 @@
 """Objectives of `hf-ptm-ext pretrain`: what each reads, trains and hides."""
 
 from .base import Objective
+from .continual import Continual
 from .cross_lingual import Unicoder
 from .denoising import Mass, SpanCorruption, TextInfilling, TranslationMasking
 from .infoword import InfoWord
@@ -24,6 +25,7 @@ OBJECTIVES: dict[str, type[Objective]] = {
         *(SpanMasking, TokenMasking, WholeWordMasking, NgramMasking, SimilarWords, UniLMMasking, EntityDenoising),
         *(ReplacedTokens, InfoWord, Permutations, UnitMasking, WordOrder),
         *(SentimentMasking, SupersenseMasking),
+        Continual,
         *(Mass, TextInfilling, SpanCorruption, TranslationMasking, Unicoder),
     )
 }

@@ -261,3 +261,29 @@ class Objective(ABC):
             return collator
         # ZEN: n-grams are those of the masked text.
         return DataCollatorWithNgrams(collator, self.tokenizer, length, fixed_width=fixed_shapes)
+
+    def alike(self, rows: Sequence[Any]) -> list[Sequence[Any]]:
+        """Rows that may stand in one batch."""
+        return [rows]
+
+    # ---- training ----
+
+    def trainer(self, **options: Any) -> Any:
+        """The Trainer, told model, arguments, rows and collators."""
+        return self.trainer_class(**options)
+
+    def baselines(self, trainer: Any, rows: Any) -> dict[str, float]:
+        """What the majority token and the unigram distribution reach on the evaluation targets of each term."""
+        targets: dict[str, list[np.ndarray]] = {}
+        for batch in trainer.get_eval_dataloader():
+            for term, column in ((self.term, "labels"), ("sbo", "span_labels")):
+                if column in batch:
+                    values = batch[column].cpu().numpy()
+                    targets.setdefault(term, []).append(values[values != -100])
+        metrics = {}
+        for term, parts in targets.items():
+            joined = np.concatenate(parts)
+            if joined.size:
+                metrics[f"baseline_{term}_accuracy"] = rows.baseline.accuracy(joined)
+                metrics[f"baseline_{term}_loss"] = rows.baseline.cross_entropy(joined)
+        return metrics

@@ -5,9 +5,11 @@ update is of one task. Which one is a function of the number of the update and t
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from zlib import crc32
 
 import numpy as np
@@ -15,7 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.utils.data import Sampler
-from transformers import AutoConfig, PreTrainedConfig, TrainingArguments
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, TrainingArguments
 from transformers.utils import SAFE_WEIGHTS_NAME, cached_file
 
 from ...files import file_aside
@@ -222,6 +224,8 @@ class ContinualMultiTaskTrainer(MultiTaskTrainer):
         (60, [20, 40])
     """
 
+    auxiliary_file: ClassVar[str] = AUXILIARY_FILE
+
     def __init__(
         self,
         tasks: Mapping[str, Task],
@@ -238,6 +242,7 @@ class ContinualMultiTaskTrainer(MultiTaskTrainer):
         trained = [name for name, task in tasks.items() if task.train_rows is not None]
         if schedule is None:
             schedule = ContinualSchedule.automatic(trained, max(args.max_steps, 0) // max(len(trained), 1))
+            args.max_steps = schedule.updates
         if set(schedule.tasks) != set(trained):
             raise ValueError(f"`schedule` must have the tasks with training rows, {trained}, got {schedule.tasks}.")
         if args.max_steps > schedule.updates:
@@ -259,6 +264,11 @@ class ContinualMultiTaskTrainer(MultiTaskTrainer):
         )
 
     # ---- checkpoints ----
+
+    @property
+    def saved_model(self) -> Any:
+        """The plain encoder."""
+        return super().saved_model.encoder
 
     def _write_weights(self, folder: Path, model: MultiTaskModel) -> None:
         """The plain encoder, and the heads beside it."""
@@ -290,7 +300,7 @@ def _encoder_prefix(model: MultiTaskModel) -> str:
 
 
 def load_task_models(
-    checkpoint: str | Path | PreTrainedConfig,
+    checkpoint: str | Path | PreTrainedConfig | PreTrainedModel,
     heads: Mapping[str, tuple[Any, Sequence[str]]],
     task_type_ids: int | None = None,
 ) -> dict[str, Any]:
@@ -300,7 +310,8 @@ def load_task_models(
     likewise one that the checkpoint itself has (a masked language model's); others are new.
 
     Args:
-        checkpoint: a folder or repository of the Hub, or the configuration of a new model.
+        checkpoint: a folder or repository of the Hub, a model that was loaded from one (with its pre-training heads,
+            say), or the configuration of a new model.
         heads: task -> an Auto class with a head and the names of its classes: `AutoModelForMaskedLM` and none,
             `AutoModelForTokenClassification` for classes of tokens, `AutoModelForSequenceClassification` for those of
             texts, which in ERNIE and BERT reads the tanh pooler.
@@ -320,11 +331,7 @@ def load_task_models(
         >>> type(model).__name__, model.config.id2label, model.config.task_type_vocab_size
         ('ErnieForTokenClassification', {0: 'lower', 1: 'capital'}, 7)
     """
-    missing_is_none = {f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors")}
-    is_new = isinstance(checkpoint, PreTrainedConfig)
-    saved = None if is_new else cached_file(checkpoint, AUXILIARY_FILE, **missing_is_none)
-    state = load_file(saved) if saved else {}
-    models = {}
+    state, models = saved_heads(checkpoint), {}
     for name, (auto_class, labels) in heads.items():
         model = _new_model(checkpoint, auto_class, labels)
         if task_type_ids is not None:
@@ -334,25 +341,38 @@ def load_task_models(
         wrong = [key for key, value in own.items() if key not in have or have[key].shape != value.shape]
         if wrong:
             raise ValueError(
-                f"`heads` must give `{name}` the class and the labels that {saved} has; wrong are {wrong[:3]}, got "
-                f"{type(model).__name__} with {len(labels)} labels."
+                f"`heads` must give `{name}` the class and the labels that it was saved with; wrong are {wrong[:3]}, "
+                f"got {type(model).__name__} with {len(labels)} labels."
             )
         model.load_state_dict(own, strict=False)
         models[name] = model
     return models
 
 
+def saved_heads(checkpoint: Any) -> dict[str, torch.Tensor]:
+    """The heads that lie beside an encoder, as `<task>.<name>`; none where there are none."""
+    source: Any = checkpoint.name_or_path if isinstance(checkpoint, PreTrainedModel) else checkpoint
+    if isinstance(checkpoint, PreTrainedConfig) or not str(source):
+        return {}
+    missing_is_none = {f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors")}
+    saved = cached_file(source, AUXILIARY_FILE, **missing_is_none)
+    return load_file(saved) if saved else {}
+
+
 def _new_model(checkpoint: Any, auto_class: Any, labels: Sequence[str]) -> Any:
     """A model with the head of one task."""
-    own = isinstance(checkpoint, PreTrainedConfig)
-    config = type(checkpoint).from_dict(checkpoint.to_dict()) if own else AutoConfig.from_pretrained(checkpoint)
+    named = isinstance(checkpoint, str | PathLike)
+    config = AutoConfig.from_pretrained(checkpoint) if named else deepcopy(getattr(checkpoint, "config", checkpoint))
     if labels:
         config.id2label = dict(enumerate(labels))
         config.label2id = {label: number for number, label in config.id2label.items()}
         config.problem_type = "single_label_classification"
-    if own:
-        return auto_class.from_config(config)
-    return auto_class.from_pretrained(checkpoint, config=config, dtype=torch.float32)
+    if named:
+        return auto_class.from_pretrained(checkpoint, config=config, dtype=torch.float32)
+    model = auto_class.from_config(config)
+    if isinstance(checkpoint, PreTrainedModel):
+        model.load_state_dict(checkpoint.state_dict(), strict=False)
+    return model
 
 
 def _grow_task_embedding(model: Any, number: int) -> None:

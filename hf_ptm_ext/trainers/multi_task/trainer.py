@@ -301,16 +301,23 @@ class MultiTaskTrainer(PtmTrainer):
             return
         folder = Path(output_dir or self.args.output_dir)
         model = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
+        self._write_whole(folder, model)
+        if self.processing_class is not None:
+            self.processing_class.save_pretrained(folder)
+        hide_secrets(self.args)
+        torch.save(self.args, folder / TRAINING_ARGS_NAME)
+
+    def save_whole(self, folder: str | Path, state: dict[str, torch.Tensor] | None) -> None:
+        """Write the weights and what tasks they are of; for the first process alone."""
+        self._write_whole(Path(folder), self.accelerator.unwrap_model(self.model, keep_torch_compile=False))
+
+    def _write_whole(self, folder: Path, model: Any) -> None:
         self._write_weights(folder, model)
         tasks = {
             name: {"class": type(task).__name__, "config": task.config.to_diff_dict(), "labels": _labels(task)}
             for name, task in model.models.items()
         }
         write_json(folder / TASKS_FILE, tasks, ensure_ascii=False)
-        if self.processing_class is not None:
-            self.processing_class.save_pretrained(folder)
-        hide_secrets(self.args)
-        torch.save(self.args, folder / TRAINING_ARGS_NAME)
 
     def _write_weights(self, folder: Path, model: MultiTaskModel) -> None:
         """All weights in one file, the encoder once."""
