@@ -93,6 +93,15 @@ BERT-WWM | (any encoder) | - | DataCollatorForWholeWordMasking | mlm | trainers.
 Chinese-BERT-wwm | (any encoder) | - | DataCollatorForWholeWordMasking | mlm | trainers.PreTrainingTrainer
     | 1906.08101 | Pre-Training with Whole Word Masking for Chinese BERT
     | how-to/chinese_whole_words | pretrain wwm_zh.yaml --model_name_or_path BERT
+BERTje | (BERT) | - | DataCollatorForWholeWordMasking | mlm | trainers.PreTrainingTrainer
+    | 1912.09582 | BERTje: A Dutch BERT Model
+    | how-to/pretrain | pretrain bertje.yaml --model_name_or_path BERT --train_file dutch.txt
+RobBERT | (RoBERTa) | - | DataCollatorForMaskedLanguageModeling | mlm | trainers.PreTrainingTrainer
+    | 2001.06286 | RobBERT: a Dutch RoBERTa-based Language Model
+    | how-to/pretrain | pretrain robbert.yaml --model_name_or_path ROBERTA --train_file dutch.txt
+CamemBERT | (CamemBERT) | - | DataCollatorForWholeWordMasking | mlm | trainers.PreTrainingTrainer
+    | 1911.03894 | CamemBERT: a Tasty French Language Model
+    | how-to/pretrain | pretrain camembert.yaml --model_name_or_path CAMEMBERT --train_file french.txt
 ERNIE 1.0 (Baidu) | (any encoder) | - | DataCollatorForErnieMasking | mlm | trainers.PreTrainingTrainer
     | 1904.09223 | ERNIE: Enhanced Representation through Knowledge Integration
     | how-to/pretrain | pretrain ernie_zh.yaml

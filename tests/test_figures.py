@@ -20,7 +20,7 @@ MOST_LINES = {
     "models": 16_800,
     "objectives": 1_690,
     "pipelines": 1_000,
-    "root files": 1_395,
+    "root files": 1_400,
     "trainers": 6_370,
 }
 LONGEST_FILE, LONGEST_FUNCTION, REPETITION = 600, 80, 0.05

@@ -13,7 +13,12 @@ PARALLEL = "The old keeper saw a ship. ||| Der alte Mann sah ein Schiff."
 # What some objectives cannot do without, as `--overrides`; of files see below. A new objective that fails here needs
 # an entry, or a column of its batch that `show_masking` does not know.
 NEEDED = {"tlm": ['languages=["en","de"]'], "unicoder": ['languages=["en","de"]'], "ernie": ["segmenter=jieba"]}
-FILES = {"macbert": "similar_words", "ernie_thu": "entity_table"}
+FILES = {
+    "macbert": "similar_words",
+    "ernie_thu": "entity_table",
+    "sensebert": "supersenses",
+    "sentilare": "opinion_words",
+}
 
 
 @pytest.mark.parametrize("name", sorted(set(OBJECTIVES) - set(FILES)))
