@@ -141,6 +141,9 @@ SentiLARE | (any encoder) | - | DataCollatorForSentimentMasking | mlm pos_tag wo
     | trainers.AuxiliaryObjectiveTrainer
     | 1911.02493 | SentiLARE: Sentiment-Aware Language Representation Learning with Linguistic Knowledge
     | how-to/lexical_knowledge | pretrain sentilare.yaml --opinion_words positive.txt negative.txt
+LIBERT | (any encoder) | - | DataCollatorForLexicalRelations | mlm relation | trainers.LexicalRelationTrainer
+    | 1909.02339 | Specializing Unsupervised Pretraining Models for Word-Level Semantic Similarity
+    | how-to/lexical_knowledge | -
 SenseBERT | (any encoder) | - | DataCollatorForSupersenseMasking | mlm supersense
     | trainers.AuxiliaryObjectiveTrainer
     | 1908.05646 | SenseBERT: Driving Some Sense into BERT

@@ -9,6 +9,7 @@ from .ernie_masking import DataCollatorForErnieMasking
 from .ernie_task import DataCollatorForErnieTask
 from .infoword import DataCollatorForInfoWord
 from .knowledge_embedding import DataCollatorForKnowledgeEmbedding
+from .lexical_relations import DataCollatorForLexicalRelations
 from .lexicon_columns import LexiconColumns, token_supersenses
 from .masked_lm import DataCollatorForMaskedLanguageModeling
 from .mass import MASS_VARIANTS, DataCollatorForMassPreTraining
@@ -39,6 +40,7 @@ __all__ = [
     "DataCollatorForErnieTask",
     "DataCollatorForInfoWord",
     "DataCollatorForKnowledgeEmbedding",
+    "DataCollatorForLexicalRelations",
     "DataCollatorForMacBertMasking",
     "DataCollatorForMaskedLanguageModeling",
     "DataCollatorForMassPreTraining",

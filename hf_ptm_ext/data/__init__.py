@@ -37,6 +37,7 @@ from .ernie_tasks import (
     token_document_rows,
 )
 from .labelled_text import LabelledText, TextColumns, dataset_labelled_texts, read_labelled_texts
+from .lexical_relations import lexical_relation_rows, mine_lexical_negatives, read_lexical_constraints
 from .lexicons import (
     SUPERSENSES,
     SentimentWords,
@@ -150,7 +151,9 @@ __all__ = [
     "instances_dataset",
     "is_held_out",
     "jieba_segmenter",
+    "lexical_relation_rows",
     "mark_mentions",
+    "mine_lexical_negatives",
     "next_sentence_pairs",
     "nltk_tagger",
     "pack_documents",
@@ -162,6 +165,7 @@ __all__ = [
     "read_entity_documents",
     "read_instances",
     "read_labelled_texts",
+    "read_lexical_constraints",
     "read_opinion_lexicon",
     "read_parallel",
     "read_question_examples",

@@ -8,6 +8,7 @@ from .infoword import InfoWordModel, InfoWordTrainer
 from .knowledge_embedding import KnowledgeEmbeddingModel, KnowledgeEmbeddingTrainer
 from .lexical_inputs import LexicalInputModel, LexicalInputTrainer, SentimentEmbeddings, SupersenseEmbeddings
 from .lexical_knowledge import SentiLareModel, SupersenseModel
+from .lexical_relations import LexicalRelationModel, LexicalRelationTrainer
 from .manifest import checkpoints, last_complete_checkpoint
 from .master_weights import MasterAdamW
 from .multi_task.continual import (
@@ -63,6 +64,8 @@ __all__ = [
     "KnowledgeEmbeddingTrainer",
     "LexicalInputModel",
     "LexicalInputTrainer",
+    "LexicalRelationModel",
+    "LexicalRelationTrainer",
     "MasterAdamW",
     "MixedBatchSampler",
     "Mixing",

@@ -6,6 +6,7 @@
 | `"main"` | all of the main task, and `extra_task_ratio` times as many of all others together (MT-DNN's `--ratio`) |
 | `"equal"` | as many in all as with `"proportional"`, the same number for each task |
 | `"temperature"` | as many in all, a task's share proportional to its number of rows to the power 1 / temperature |
+| `"alternating"` | all of the main task, the others in turn with it, as `pattern` says (LIBERT) |
 
 The others' batches of `"main"` are drawn anew in each epoch. Every batch has rows of one task. All are shuffled
 (MT-DNN's `--mix_opt 0`), or with `main_last` the main task's follow those of the others (`--mix_opt 1`). Batches are a
@@ -19,7 +20,7 @@ from math import ceil
 import torch
 from torch.utils.data import Sampler
 
-STRATEGIES = ("proportional", "main", "equal", "temperature")
+STRATEGIES = ("proportional", "main", "equal", "temperature", "alternating")
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class Mixing:
         shuffle_rows: whether rows are drawn anew in each epoch; MT-DNN's code cuts the rows into batches in their
             order and shuffles those (`False`).
         main_last: whether the main task's batches follow all others (MT-DNN: no).
+        pattern: `"alternating"`: tasks of the updates, again and again; `("a", "a", "b")` has two of a for one of b.
+            The task of an update is a function of its number alone.
 
     Raises:
         ValueError: the strategy is unknown or a number is out of range.
@@ -49,6 +52,7 @@ class Mixing:
     temperature: float = 2.0
     shuffle_rows: bool = True
     main_last: bool = False
+    pattern: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.strategy not in STRATEGIES:
@@ -72,18 +76,19 @@ class Mixing:
             raise ValueError(f"`main_task` must be one of {sorted(lengths)}, got {main!r}.")
         return main
 
-    def batches_per_epoch(self, lengths: Mapping[str, int], batch_size: int) -> dict[str, int]:
+    def batches_per_epoch(self, lengths: Mapping[str, int], batch_size: int, together: int = 1) -> dict[str, int]:
         """How many batches of each task an epoch has; of a draw (`"main"`) what each task has on average.
 
         Args:
             lengths: rows of each task.
             batch_size: rows of a batch.
+            together: batches of an update, of all processes, which `"alternating"` never parts.
 
         Returns:
             Task -> number of batches; they add up to those of an epoch.
 
         Raises:
-            ValueError: the main task is none of the tasks.
+            ValueError: the main task is none of the tasks, or the pattern has other tasks.
 
         Examples:
             >>> lengths = {"a": 80, "b": 16}
@@ -100,6 +105,11 @@ class Mixing:
             if self.extra_task_ratio:
                 extra = int(min(self.extra_task_ratio * whole[main], extra))
             return {name: {main: whole[main], **_apportioned(extra, others)}[name] for name in lengths}
+        if self.strategy == "alternating":
+            if set(self.pattern) != set(lengths):
+                raise ValueError(f"`pattern` must be of the tasks {sorted(lengths)}, got {self.pattern}.")
+            turns = ceil(whole[main] / (self.pattern.count(main) * together))
+            return {name: turns * self.pattern.count(name) * together for name in lengths}
         if self.strategy == "proportional":
             return whole
         found = _apportioned(sum(whole.values()), self.shares(lengths))
@@ -129,6 +139,7 @@ class MixedBatchSampler(Sampler[list[int]]):
         seed: of all draws.
         process_index: this process.
         num_processes: number of processes.
+        accumulated: batches of an update in each process.
 
     Raises:
         ValueError: a task has no rows, or see `Mixing`.
@@ -147,6 +158,7 @@ class MixedBatchSampler(Sampler[list[int]]):
         seed: int = 0,
         process_index: int = 0,
         num_processes: int = 1,
+        accumulated: int = 1,
     ):
         if batch_size < 1:
             raise ValueError(f"`batch_size` must be at least 1, got {batch_size}.")
@@ -155,7 +167,8 @@ class MixedBatchSampler(Sampler[list[int]]):
             raise ValueError(f"Every task must have training rows; without any: {empty}.")
         self.lengths, self.batch_size, self.mixing, self.seed = dict(lengths), batch_size, mixing, seed
         self.process_index, self.num_processes = process_index, num_processes
-        self.counts = mixing.batches_per_epoch(self.lengths, batch_size)
+        self.together = num_processes * accumulated
+        self.counts = mixing.batches_per_epoch(self.lengths, batch_size, self.together)
         self.epoch = 0
 
     @property
@@ -178,16 +191,15 @@ class MixedBatchSampler(Sampler[list[int]]):
     def _batches(self) -> list[list[int]]:
         """The batches of all processes."""
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
+        if self.mixing.strategy == "alternating":
+            return self._in_turn(generator)
         main = self.mixing.main_of(self.lengths)
         drawn = self.mixing.strategy == "main"  # from the others' batches together
         batches: dict[bool, list[list[int]]] = {True: [], False: []}
         start = 0
         for name, length in self.lengths.items():
             wanted = ceil(length / self.batch_size) if drawn else self.counts[name]
-            found: list[list[int]] = []
-            while len(found) < wanted:
-                found += self._one_pass(start, length, generator)
-            batches[name == main] += found[:wanted]
+            batches[name == main] += self._passes(start, length, wanted, generator)
             start += length
         if drawn:
             extra = sum(self.counts.values()) - self.counts[main]
@@ -195,6 +207,23 @@ class MixedBatchSampler(Sampler[list[int]]):
         if self.mixing.main_last:
             return _shuffled(batches[False], generator) + batches[True]
         return _shuffled(batches[False] + batches[True], generator)
+
+    def _in_turn(self, generator: torch.Generator) -> list[list[int]]:
+        """The batches of updates whose tasks the pattern says."""
+        queues, start = {}, 0
+        for name, length in self.lengths.items():
+            queues[name] = iter(self._passes(start, length, self.counts[name], generator))
+            start += length
+        pattern = self.mixing.pattern
+        updates = sum(self.counts.values()) // self.together
+        return [next(queues[pattern[n % len(pattern)]]) for n in range(updates) for _ in range(self.together)]
+
+    def _passes(self, start: int, length: int, wanted: int, generator: torch.Generator) -> list[list[int]]:
+        """So many batches of one task, in as many passes as that takes."""
+        found: list[list[int]] = []
+        while len(found) < wanted:
+            found += self._one_pass(start, length, generator)
+        return found[:wanted]
 
     def _one_pass(self, start: int, length: int, generator: torch.Generator) -> list[list[int]]:
         """All rows of one task in batches, the batches in a drawn order."""

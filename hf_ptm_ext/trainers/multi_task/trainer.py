@@ -113,7 +113,44 @@ class TaskCollator:
         return {**self.collators[name](plain), TASK: name}
 
 
-class MultiTaskTrainer(PtmTrainer):
+class MixedBatches(PtmTrainer):
+    """Trains on `TaskRows`, batches of one task each, as `mixing` says."""
+
+    mixing: Mixing
+
+    def get_train_dataloader(self) -> DataLoader:
+        """Batches of one task each, this process's share."""
+        if self.train_dataset is None:
+            raise ValueError(
+                f"`train_dataset` must be given, or one with `train_rows` be a task, got {self.train_dataset}."
+            )
+        sampler = self._batch_sampler(self.args.data_seed if self.args.data_seed is not None else self.args.seed)
+        with self._recorded_collator():
+            collator = self.data_collator
+            if self.args.remove_unused_columns:
+                collator = self._get_collator_with_removed_columns(collator, description="training")
+            return DataLoader(
+                self.train_dataset,
+                batch_sampler=sampler,
+                collate_fn=collator,
+                num_workers=self.args.dataloader_num_workers,
+                pin_memory=self.args.dataloader_pin_memory,
+            )
+
+    def _batch_sampler(self, seed: int) -> Sampler[list[int]]:
+        """This process's share of the batches, as row numbers."""
+        return MixedBatchSampler(
+            self.train_dataset.lengths,
+            self.args.train_batch_size,
+            self.mixing,
+            seed,
+            self.args.process_index,
+            self.args.world_size,
+            self.args.gradient_accumulation_steps,
+        )
+
+
+class MultiTaskTrainer(MixedBatches):
     """Trains a `MultiTaskModel`; everything else is `PtmTrainer`.
 
     Each task's loss is logged as `<task>_loss`, the mean over that task's batches. `evaluate` gives each task's
@@ -179,34 +216,6 @@ class MultiTaskTrainer(PtmTrainer):
                 names.update(inspect.signature(task.model.forward).parameters)
                 names.update(getattr(task.data_collator, "input_columns", ()))
             self._signature_columns = sorted(names)
-
-    def get_train_dataloader(self) -> DataLoader:
-        """Batches of one task each, this process's share."""
-        if self.train_dataset is None:
-            raise ValueError(f"`tasks` must have one with `train_rows`, got none in {list(self.tasks)}.")
-        sampler = self._batch_sampler(self.args.data_seed if self.args.data_seed is not None else self.args.seed)
-        with self._recorded_collator():
-            collator = self.data_collator
-            if self.args.remove_unused_columns:
-                collator = self._get_collator_with_removed_columns(collator, description="training")
-            return DataLoader(
-                self.train_dataset,
-                batch_sampler=sampler,
-                collate_fn=collator,
-                num_workers=self.args.dataloader_num_workers,
-                pin_memory=self.args.dataloader_pin_memory,
-            )
-
-    def _batch_sampler(self, seed: int) -> Sampler[list[int]]:
-        """This process's share of the batches, as row numbers."""
-        return MixedBatchSampler(
-            self.train_dataset.lengths,
-            self.args.train_batch_size,
-            self.mixing,
-            seed,
-            self.args.process_index,
-            self.args.world_size,
-        )
 
     # ---- evaluation ----
 
