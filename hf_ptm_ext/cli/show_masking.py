@@ -152,7 +152,7 @@ def _describe(batch: Any, original: list[int], tokenizer: Any) -> Draw:
     row = {name: np.asarray(values)[0] for name, values in batch.items() if np.ndim(values) >= 1}
     shown = _text_of(row)
     special = set(tokenizer.all_special_ids) - {tokenizer.mask_token_id, tokenizer.unk_token_id}
-    labels = row.get("labels")
+    labels: Any = row.get("labels")
     aligned = labels is not None and labels.shape == row["input_ids"].shape and "decoder_input_ids" not in row
     lines, notes = [], []
     if aligned:
@@ -174,9 +174,9 @@ def _describe(batch: Any, original: list[int], tokenizer: Any) -> Draw:
             lines.append(_line("text", original, [""] * len(original), tokenizer))
         lines.append(_line("input", shown, kinds, tokenizer))
         if labels is not None and "target_mapping" in row:  # of a permutation
-            targets = np.full(len(shown), -1)
-            places = row["target_mapping"].argmax(axis=-1)[labels >= 0]
-            targets[places] = labels[labels >= 0]
+            targets = [-1] * len(shown)
+            for place, label in zip(row["target_mapping"].argmax(axis=-1), labels, strict=True):
+                targets[place] = max(targets[place], int(label))
             lines.append(_line("predicted", targets, ["target" if one >= 0 else "" for one in targets], tokenizer))
         elif labels is not None:
             written = labels[labels >= 0]
@@ -326,12 +326,14 @@ def draw_on(figure: Any, draws: Sequence[Draw]) -> None:
         axes.text(-0.7, y, line.name, ha="right", va="center", fontsize=8)
         for x, (token, kind) in enumerate(zip(line.tokens, line.kinds, strict=True)):
             if token:
-                edge = {"facecolor": KINDS[kind][2], "edgecolor": "#777777", "linewidth": 0.6}
+                edge: dict[str, Any] = {"facecolor": KINDS[kind][2], "edgecolor": "#777777", "linewidth": 0.6}
                 axes.add_patch(Rectangle((x - 0.48, y - 0.34), 0.96, 0.68, **edge))
                 size = min(7, 4 + 18 / max(_cells(token), 1))
                 axes.text(x, y, token, ha="center", va="center", fontsize=size)
     used = {kind for _, line in rows for kind in line.kinds}
-    told = {kind: {"facecolor": KINDS[kind][2], "edgecolor": "#777777"} for kind in MEANING if kind in used}
+    told: dict[str, Any] = {
+        kind: {"facecolor": KINDS[kind][2], "edgecolor": "#777777"} for kind in MEANING if kind in used
+    }
     shown = [Patch(label=MEANING[kind], **colours) for kind, colours in told.items()]
     axes.legend(handles=shown, loc="lower center", ncols=3, frameon=False, fontsize=7, bbox_to_anchor=(0.5, -0.12))
 
