@@ -143,7 +143,8 @@ SentiLARE | (any encoder) | - | DataCollatorForSentimentMasking | mlm pos_tag wo
     | how-to/lexical_knowledge | pretrain sentilare.yaml --opinion_words positive.txt negative.txt
 LIBERT | (any encoder) | - | DataCollatorForLexicalRelations | mlm relation | trainers.LexicalRelationTrainer
     | 1909.02339 | Specializing Unsupervised Pretraining Models for Word-Level Semantic Similarity
-    | how-to/lexical_knowledge | -
+    | how-to/lexical_knowledge
+    | pretrain libert.yaml --lexical_constraints synonyms.txt hypernyms.txt --word_vectors vectors.txt
 SenseBERT | (any encoder) | - | DataCollatorForSupersenseMasking | mlm supersense
     | trainers.AuxiliaryObjectiveTrainer
     | 1908.05646 | SenseBERT: Driving Some Sense into BERT

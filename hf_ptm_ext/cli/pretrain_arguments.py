@@ -15,7 +15,7 @@ from .ranges import Below1, Count, OpenShare, Positive, PositiveShare, RowLength
 # Of `pretraining.OBJECTIVES`, which reads this module.
 OBJECTIVE_NAMES = (
     *("span", "mlm", "wwm", "ngram", "macbert", "unilm", "ernie_thu", "electra", "infoword"),
-    *("permutation", "ernie", "word_order", "sentilare", "sensebert"),
+    *("permutation", "ernie", "word_order", "sentilare", "sensebert", "libert"),
     "ernie2",
     *("mass", "text_infilling", "span_corruption", "tlm", "unicoder"),
 )
@@ -161,6 +161,7 @@ class ObjectiveArguments:
         "word_order": ("shuffle_prob", "shuffle_size"),
         "sentilare": ("opinion_words", "sentiwordnet", "tagger", "sentiment_probability"),
         "sensebert": ("supersenses", "supersense_vocab", "supersense_loss_weight"),
+        "libert": ("lexical_constraints", "word_vectors"),
         "ernie2": ("ernie_tasks", "max_segments", "discourse_file", "relevance_file"),
         "mass": ("mass_variant", "mask_prob"),
         "text_infilling": ("mask_ratio", "poisson_lambda", "permute_sentence_ratio", "rotate_ratio"),
@@ -248,6 +249,8 @@ class ObjectiveArguments:
     supersenses: str | None = option(None, "WordNet's folder (data.noun...), or a file: word<TAB>supersenses.")
     supersense_vocab: str | None = option(None, "The supersenses in the order of the classes (default: WordNet's).")
     supersense_loss_weight: Weight = option(1.0, "Weight of the supersenses' term.")
+    lexical_constraints: list[str] | None = option(None, "Files of related words: en_happy en_glad, a pair a line.")
+    word_vectors: str | None = option(None, "Word vectors that negatives of the pairs are found by.")
     ernie_tasks: list[str] | None = option(
         None,
         "Tasks of ERNIE 2.0, in this order whatever is named first (default: all that the data allow).",

@@ -8,7 +8,7 @@ import torch
 # On a GPU rows are padded to a multiple of this: 32 lengths of up to 512 tokens. cuDNN plans an attention for 0.1 s.
 STEP = 16
 # Where a collator has another one that pads the rows: of n-grams, of entities, of answers.
-INSIDE = ("collator", "mlm", "pad")
+INSIDE = ("collator", "mlm", "mlm_collator", "pad")
 
 
 def settle_shapes(collator: Any, args: Any, longest: int) -> Any:

@@ -18,6 +18,7 @@ FILES = {
     "ernie_thu": "entity_table",
     "sensebert": "supersenses",
     "sentilare": "opinion_words",
+    "libert": "lexical_constraints",
 }
 
 

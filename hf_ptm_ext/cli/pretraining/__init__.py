@@ -5,7 +5,7 @@ from .continual import Continual
 from .cross_lingual import Unicoder
 from .denoising import Mass, SpanCorruption, TextInfilling, TranslationMasking
 from .infoword import InfoWord
-from .lexical import SentimentMasking, SupersenseMasking
+from .lexical import LexicalRelations, SentimentMasking, SupersenseMasking
 from .masking import (
     EntityDenoising,
     NgramMasking,
@@ -24,7 +24,7 @@ OBJECTIVES: dict[str, type[Objective]] = {
     for cls in (
         *(SpanMasking, TokenMasking, WholeWordMasking, NgramMasking, SimilarWords, UniLMMasking, EntityDenoising),
         *(ReplacedTokens, InfoWord, Permutations, UnitMasking, WordOrder),
-        *(SentimentMasking, SupersenseMasking),
+        *(SentimentMasking, SupersenseMasking, LexicalRelations),
         Continual,
         *(Mass, TextInfilling, SpanCorruption, TranslationMasking, Unicoder),
     )

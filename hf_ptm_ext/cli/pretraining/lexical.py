@@ -1,12 +1,15 @@
-"""Objectives of lexicons: SentiLARE's words of sentiment, SenseBERT's supersenses."""
+"""Objectives of lexicons: SentiLARE's words of sentiment, SenseBERT's supersenses, LIBERT's related words."""
 
 from abc import abstractmethod
 from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
 from transformers import AutoModelForMaskedLM
 
 from ...collators import (
+    DataCollatorForLexicalRelations,
+    DataCollatorForMaskedLanguageModeling,
     DataCollatorForSentimentMasking,
     DataCollatorForSupersenseMasking,
     LexiconColumns,
@@ -17,11 +20,24 @@ from ...data import (
     SentimentWords,
     SentiWordNet,
     SupersenseTable,
+    held_out_split,
+    lexical_relation_rows,
+    mine_lexical_negatives,
     nltk_tagger,
+    read_lexical_constraints,
     read_opinion_lexicon,
     read_supersense_vocab,
 )
-from ...trainers import AuxiliaryObjectiveTrainer, SentiLareModel, SupersenseModel
+from ...data.sentence_pairs import NEXT_SENTENCE
+from ...data.word_vectors import WordVectors
+from ...metrics import UnigramBaseline
+from ...trainers import (
+    AuxiliaryObjectiveTrainer,
+    LexicalRelationModel,
+    LexicalRelationTrainer,
+    SentiLareModel,
+    SupersenseModel,
+)
 from ..console import phase
 from .masking import Masking
 
@@ -137,3 +153,72 @@ class SupersenseMasking(Lexical):
         senses = token_supersenses(self.tokenizer, self.lexicon)
         weight = self.options.supersense_loss_weight
         return SupersenseModel(model, senses, len(self.lexicon.names), supersense_loss_weight=weight)
+
+
+class LexicalRelations(Masking):
+    """LIBERT's: masked text and pairs of words take turns; the saved model is plain, the classifier beside it."""
+
+    name, family = "libert", "bert"
+    description = "Pre-trained by hf-ptm-ext as LIBERT is: masked text, and related words told from others, in turn."
+    terms = {"nsp": "next sentence", "relation": "related words"}
+    trainer_class = LexicalRelationTrainer
+    collator_class = DataCollatorForMaskedLanguageModeling
+    relations: dict[str, list[Any]]  # rows of pairs for training and evaluation, set by `prepare`
+
+    def check(self) -> None:
+        """Refuse arguments that do not go together."""
+        super().check()
+        options, kind = self.options, self.options.pair_kind
+        for name in ("lexical_constraints", "word_vectors"):
+            if getattr(options, name) is None:
+                raise ValueError(f"`{name}` must be named for objective {self.name}, got {getattr(options, name)}.")
+        if kind not in (None, NEXT_SENTENCE):
+            raise ValueError(f"`sentence_pairs` = {kind} is none of objective {self.name}: {NEXT_SENTENCE} is.")
+        if self.data_args.streaming:
+            raise ValueError(
+                f"Objective {self.name} takes turns with pairs of words: set streaming off, got "
+                f"{self.data_args.streaming}."
+            )
+
+    def prepare(self, tokenizer: Any) -> None:
+        """Take the tokenizer, read the pairs and find those that are near and not related."""
+        super().prepare(tokenizer)
+        options, fraction = self.options, self.data_args.validation_fraction
+        with phase("reading the pairs of words"):
+            pairs = read_lexical_constraints(*(options.lexical_constraints or ()))
+            names = {word for pair in pairs for term in pair for word in term.split()}
+            vectors = WordVectors.load(str(options.word_vectors), restrict_to=names | {name.title() for name in names})
+            split: Any = held_out_split(pairs, fraction) if fraction and len(pairs) > 1 else (pairs, [])
+            parts: dict[str, list[Any]] = dict(zip(("train", "evaluation"), split, strict=True))
+            self.relations = {
+                part: lexical_relation_rows(found, mine_lexical_negatives(found, vectors, known=pairs))
+                for part, found in parts.items()
+                if found
+            }
+
+    def wrap(self, model: Any) -> Any:
+        """The model with the classifier of pairs."""
+        return LexicalRelationModel(model)
+
+    def collator(self, seed: int, counts: Any, fixed_shapes: bool = False) -> Any:
+        """That of the text, or of pairs."""
+        text = super().collator(seed, counts, fixed_shapes)
+        return DataCollatorForLexicalRelations(
+            self.tokenizer, text, self.data_args.max_seq_length, fixed_length=fixed_shapes
+        )
+
+    def trainer(self, **options: Any) -> Any:
+        """The Trainer, told the pairs too."""
+        held_out = self.relations.get("evaluation") if options.get("eval_dataset") is not None else None
+        return super().trainer(**options, relation_rows=self.relations["train"], relation_eval_rows=held_out)
+
+    def baselines(self, trainer: Any, rows: Any) -> dict[str, float]:
+        """As others; of pairs what the share of negatives reaches."""
+        metrics = super().baselines(trainer, rows)
+        held_out = self.relations.get("evaluation")
+        if held_out:
+            counts = np.bincount([row["relation_label"] for row in self.relations["train"]], minlength=2)
+            targets, guess = np.array([row["relation_label"] for row in held_out]), UnigramBaseline(counts)
+            metrics["baseline_relation_accuracy"] = guess.accuracy(targets)
+            metrics["baseline_relation_loss"] = guess.cross_entropy(targets)
+        return metrics
