@@ -1,7 +1,7 @@
 """Tokens out of their order beside masked ones (Wang et al. 2020, StructBERT, https://arxiv.org/abs/1908.04577).
 
-Of the trigrams without a masked or special token 5 % are shuffled; the token that stood at each of their places is
-predicted there by the same head. The code of the pre-training is not public: the rule is the paper's.
+Of the trigrams of a row without a masked or special token 5 % are shuffled; the token that stood at each of their
+places is predicted there by the same head. The code of the pre-training is not public: the rule is the paper's.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..masking import check_probability, find_segments
+from ..masking import check_probability, find_segments, roberta_budget
+from ..masking.ragged import row_positions, shuffled_within_groups
 from .base import TokenLayout, check_positive
 from .masked_lm import DataCollatorForMaskedLanguageModeling
 
@@ -31,7 +32,8 @@ class DataCollatorForWordOrder(DataCollatorForMaskedLanguageModeling):
     permutes whole sentences.
 
     Args:
-        shuffle_prob: Share of n-grams that are shuffled (StructBERT: 0.05); those that overlap one are left out.
+        shuffle_prob: Share of a row's n-grams that are shuffled (StructBERT: 0.05), rounded up or down so that it is
+            their mean; those that overlap one are left out.
         shuffle_size: Tokens of an n-gram (StructBERT: 3).
 
     The other arguments are those of `DataCollatorForMaskedLanguageModeling`.
@@ -80,8 +82,11 @@ class DataCollatorForWordOrder(DataCollatorForMaskedLanguageModeling):
         counts = np.maximum(runs.lengths - size + 1, 0)
         offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         begins = np.repeat(runs.row * free.shape[1] + runs.start, counts) + offsets
+        row = np.repeat(runs.row, counts)
+        sizes = np.bincount(row, minlength=len(free))
+        drawn = row_positions(sizes) < np.repeat(roberta_budget(sizes, self.shuffle_prob, rng), sizes)
         taken, chosen = bytearray(free.size), []
-        for begin in rng.permutation(begins)[: round(self.shuffle_prob * len(begins))].tolist():
+        for begin in begins[shuffled_within_groups(row, len(free), rng)[drawn]].tolist():
             if taken.find(1, begin, begin + size) < 0:
                 taken[begin : begin + size] = b"\x01" * size
                 chosen.append(begin)

@@ -35,6 +35,17 @@ def test_shuffled_ngrams_keep_their_tokens_and_are_labelled():
         assert all(abs(where[ids[row, place]] - place) <= 2 for place in places), "within a trigram"
 
 
+@pytest.mark.parametrize(("length", "most"), [(120, 6), (12, 1)])
+def test_each_row_has_the_share_of_its_ngrams(length, most):
+    """So that fixed slots for labels hold those of every row; a share below one n-gram is one now and then."""
+    collator = DataCollatorForWordOrder(TOKENIZER, mlm_probability=0.0, seed=0)
+    _, labels, _ = made(collator, rows(400, length))
+    counts = (labels != -100).sum(axis=1)
+    assert counts.max() == 3 * most
+    if length == 12:
+        assert (counts > 0).mean() == pytest.approx(0.05 * 10, abs=0.1)
+
+
 def test_masked_and_shuffled_tokens_are_apart():
     collator = DataCollatorForWordOrder(TOKENIZER, mask_replace_prob=1.0, random_replace_prob=0.0, seed=0)
     ids, labels, original = made(collator, rows(200, 120))

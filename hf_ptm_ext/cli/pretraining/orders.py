@@ -1,5 +1,6 @@
 """Objectives about order: XLNet predicts tokens in any, StructBERT puts them into theirs."""
 
+import math
 from typing import Any
 
 from transformers import AutoModelForPreTraining
@@ -25,7 +26,7 @@ class WordOrder(Masking):
     def budgets(self) -> dict[str, int]:
         """The number of labels, with those of shuffled n-grams: no two overlap."""
         room, size = self.data_args.tokens_of_row, self.options.shuffle_size
-        shuffled = min(round(self.options.shuffle_prob * room) * size, room)
+        shuffled = min(math.ceil(self.options.shuffle_prob * room) * size, room)
         return {"label_budget": super().budgets()["label_budget"] + 8 * -(-shuffled // 8)}
 
 
