@@ -77,17 +77,17 @@ def test_who_sees_whom():
     places = np.arange(12)
     hidden = permutation_mask(targets, functional, np.tile(places // 6, (20, 1)), rng)
     ordinary = ~targets & ~functional
+    first = places < 6
     for row in range(20):
         mask = hidden[row]
-        assert not mask[:, ordinary[row]].any(), "what is no target is seen by all"
-        assert mask[places[targets[row]], places[targets[row]]].all(), "a target does not see itself"
-        assert not mask[places[functional[row]], places[functional[row]]].any()
-        assert mask[np.ix_(ordinary[row], ~ordinary[row])].all(), "and sees no target and no special token"
-        for one in places[~ordinary[row]]:
-            for other in places[~ordinary[row]]:
-                if one != other:
-                    assert mask[one, other] != mask[other, one], "one of two comes first"
-        ordered = ~ordinary[row]
-        early, late = ordered & (places < 6), ordered & (places >= 6)
-        assert mask[np.ix_(early, late)].all(), "the first part sees no target of the second"
-        assert not mask[np.ix_(late, early)].any()
+        assert mask[np.ix_(first, ~first)].all(), "the first part sees nothing of the second"
+        assert not mask[np.ix_(~first, first)].any(), "which sees all of the first, its targets too"
+        for part in (first, ~first):
+            plain, ordered = places[part & ordinary[row]], places[part & ~ordinary[row]]
+            assert not mask[np.ix_(part, plain)].any(), "what is no target is seen by all of its part"
+            assert mask[np.ix_(plain, ordered)].all(), "and sees no target and no special token of it"
+            for one in ordered:
+                assert mask[one, one] == targets[row, one], "a target does not see itself, a special token does"
+                for other in ordered:
+                    if one != other:
+                        assert mask[one, other] != mask[other, one], "one of two comes first"
