@@ -148,7 +148,7 @@ class MultiTaskModel(nn.Module):
             output = self.models[task](**inputs)
         terms: dict[str, torch.Tensor] = {}
         if output.get("loss") is not None:
-            terms[f"{task}_loss"] = output["loss"]
+            terms[f"{task}_loss"] = _finite_mean(output["loss"], inputs.get("labels"))
         if teacher:
             terms["distillation_loss"] = self._distillation(task, output, inputs.get("labels"), **teacher)
         if smooth:
@@ -267,6 +267,13 @@ def _embedded(model: Any, replacement: torch.Tensor | None = None) -> Iterator[l
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _finite_mean(loss: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
+    """Upstream's mean over the labels of a batch; 0 where all are -100, of which upstream's is nan."""
+    if labels is None or labels.is_floating_point():
+        return loss
+    return torch.where((labels != -100).any(), loss, torch.zeros_like(loss))
 
 
 def _logits(task: str, output: ModelOutput) -> torch.Tensor:
