@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from ..data.tokenization import special_tokens_of
 from ..masking import IGNORE_INDEX, sample_ngrams_of_rows
 from .base import TokenLayout, check_positive
-from .masked_lm import DataCollatorForMaskedLanguageModeling
+from .masked_lm import WITHOUT_REPLACEMENT, DataCollatorForMaskedLanguageModeling
 
 
 @dataclass
@@ -57,6 +58,8 @@ class DataCollatorForInfoWord(DataCollatorForMaskedLanguageModeling):
     min_ngram_length: int = 1
     ngram_length_weights: Sequence[float] | None = None
     ngrams_per_row: int = 1
+
+    _budgets: ClassVar[tuple[str, ...]] = WITHOUT_REPLACEMENT
 
     def __post_init__(self) -> None:
         for name in ("max_ngram_length", "min_ngram_length", "ngrams_per_row"):

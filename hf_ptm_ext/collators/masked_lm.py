@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from ..masking.ragged import row_positions
 from .base import MaskingCollator, TokenLayout, check_positive
 
 BUDGETS = ("bernoulli", "exact", "roberta", "electra")
+WITHOUT_REPLACEMENT = BUDGETS[:3]
 
 
 @dataclass
@@ -68,10 +70,13 @@ class DataCollatorForMaskedLanguageModeling(MaskingCollator):
     sample_alpha: float = 0.0
     token_counts: Sequence[int] | np.ndarray | None = field(default=None, repr=False, compare=False)
 
+    # Of "electra" the places of the labels say which ones count twice; not where others stand beside them.
+    _budgets: ClassVar[tuple[str, ...]] = BUDGETS
+
     def __post_init__(self) -> None:
         self._draws = np.zeros(0, dtype=np.int64)  # of the batch that is being made
         super().__post_init__()
-        check_budget(self.budget, self.max_predictions, BUDGETS)
+        check_budget(self.budget, self.max_predictions, self._budgets)
         if not (self.sample_alpha >= 0 and math.isfinite(self.sample_alpha)):
             raise ValueError(f"`sample_alpha` must not be negative, got {self.sample_alpha}. XLM's default is 0.")
         if self.sample_alpha and self.budget == "electra":

@@ -36,8 +36,8 @@ class DataCollatorForPermutationLanguageModeling(MaskingCollator):
     | labels | (batch, P) | the targets' ids, -100 in slots without one |
 
     The halves of a row are permuted on their own; as in the reference the first sees nothing of the second, which sees
-    all of the first. Of the T tokens of a row, special tokens included, round(T * mlm_probability) are targets, at most
-    all that can be.
+    all of the first. Of the T tokens of a row, special tokens included, round(T * mlm_probability) are targets, at
+    most all that can be.
 
     Relations: `DataCollatorForMaskedLanguageModeling` hides tokens from all others; MASS and UniLM's pseudo-masked
     rows predict them in a fixed order.

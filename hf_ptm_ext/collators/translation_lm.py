@@ -19,7 +19,7 @@ import numpy as np
 from ..masking import block_starts
 from .base import TokenLayout
 from .batching import MISSING, RowFrame
-from .masked_lm import DataCollatorForMaskedLanguageModeling
+from .masked_lm import WITHOUT_REPLACEMENT, DataCollatorForMaskedLanguageModeling
 from .pairs import CONSUMED, check_assembled, source_and_target
 
 
@@ -68,6 +68,7 @@ class DataCollatorForTranslationLanguageModeling(DataCollatorForMaskedLanguageMo
     languages: Sequence[int | str] | None = None
     language_ids: Mapping[str, int] | None = None
 
+    _budgets: ClassVar[tuple[str, ...]] = WITHOUT_REPLACEMENT
     input_columns: ClassVar[tuple[str, ...]] = (
         "source_ids",
         "target_ids",

@@ -7,13 +7,14 @@ places is predicted there by the same head. The code of the pre-training is not 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from ..masking import check_probability, find_segments, roberta_budget
 from ..masking.ragged import row_positions, shuffled_within_groups
 from .base import TokenLayout, check_positive
-from .masked_lm import DataCollatorForMaskedLanguageModeling
+from .masked_lm import WITHOUT_REPLACEMENT, DataCollatorForMaskedLanguageModeling
 
 
 @dataclass
@@ -50,6 +51,8 @@ class DataCollatorForWordOrder(DataCollatorForMaskedLanguageModeling):
 
     shuffle_prob: float = 0.05
     shuffle_size: int = 3
+
+    _budgets: ClassVar[tuple[str, ...]] = WITHOUT_REPLACEMENT
 
     def __post_init__(self) -> None:
         super().__post_init__()

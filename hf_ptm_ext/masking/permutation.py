@@ -10,10 +10,10 @@ Targets of a segment, as in zihangdai/xlnet's data_utils.py:
 The paper speaks of n words: the reference's loop looks at the first piece again and again, so that a quarter of its
 n-grams end inside a word. `whole_words` is the rule as it was meant.
 
-Order, in parts of a row (its halves): positions of a part are permuted. A part sees all of those before it and nothing of
-those behind it. In a part tokens that are no targets come first and are seen by all. Special tokens have a place in the
-order, as targets, and see themselves. Targets see what is before them in the order and not themselves: the query stream
-knows their position alone.
+Order, in parts of a row (its halves): positions of a part are permuted. A part sees all of those before it and nothing
+of those behind it. In it tokens that are no targets come first and are seen by all. Special tokens have a place in the
+order, as targets, and see themselves. Targets see what is before them in the order and not themselves: the query
+stream knows their position alone.
 """
 
 import numpy as np
@@ -105,7 +105,7 @@ def permutation_mask(
         targets: Boolean `(batch, seq_len)`, the tokens that are predicted.
         functional: Boolean `(batch, seq_len)`, special tokens.
         parts: Number of the part that each position is permuted in, int `(batch, seq_len)` (XLNet: 0 in the first half
-            of a row, 1 in the second); a part sees all of those of smaller numbers and nothing of those of larger ones.
+            of a row, 1 in the second); a part sees all of those of smaller numbers, nothing of those of larger ones.
         rng: Source of randomness.
 
     Returns:

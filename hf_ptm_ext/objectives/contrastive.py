@@ -25,7 +25,7 @@ def contrastive_scores(
     normalize: bool = False,
     excluded: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Score every query with every key.
+    """Score every query with every key, in single precision under autocast too: products of long vectors are large.
 
     Args:
         queries: `(queries, hidden)`.
@@ -45,7 +45,8 @@ def contrastive_scores(
     queries, keys = queries.float(), keys.float()
     if normalize:
         queries, keys = unit_length(queries, dim=-1), unit_length(keys, dim=-1)
-    scores = queries @ keys.T / temperature
+    with torch.autocast(queries.device.type, enabled=False):
+        scores = queries @ keys.T / temperature
     return scores if excluded is None else scores.masked_fill(excluded, EXCLUDED)
 
 

@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 from transformers import BertTokenizerFast
 
-from hf_ptm_ext.collators import DataCollatorForMaskedLanguageModeling
+from hf_ptm_ext.collators import (
+    DataCollatorForInfoWord,
+    DataCollatorForMaskedLanguageModeling,
+    DataCollatorForTranslationLanguageModeling,
+    DataCollatorForWordOrder,
+)
 from hf_ptm_ext.masking import drawn_tokens
 
 PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(5, 200)))
@@ -54,4 +59,7 @@ def test_what_does_not_fit_is_refused():
         make(mlm_probability=0.5, label_budget=26)([[2, *range(5, 60), 3]])
     with pytest.raises(ValueError, match="`sample_alpha` must be 0 with budget='electra'"):
         make(sample_alpha=0.5, token_counts=[1] * 200)
+    for other in (DataCollatorForWordOrder, DataCollatorForInfoWord, DataCollatorForTranslationLanguageModeling):
+        with pytest.raises(ValueError, match=r"`budget` must be one of .*, got 'electra'"):
+            other(TOKENIZER, budget="electra")
     assert drawn_tokens(np.zeros((2, 3), dtype=bool), np.array([2, 2]), np.random.default_rng(0)).size == 0

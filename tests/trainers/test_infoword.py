@@ -69,6 +69,9 @@ def test_temperature_and_length():
     queries, keys = torch.randn(3, 8), torch.randn(5, 8)
     cosine = nn.functional.cosine_similarity(queries[:, None], keys[None], dim=-1)
     torch.testing.assert_close(contrastive_scores(queries, keys, 0.1, normalize=True), cosine / 0.1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):  # has 8 bits, and products of long vectors are in the hundreds
+        scores = contrastive_scores(queries, keys)
+    torch.testing.assert_close(scores, queries @ keys.T)
     with pytest.raises(ValueError, match="`temperature` must be positive, got 0"):
         InfoWordModel(bert(), temperature=0)
     with pytest.raises(ValueError, match="`labels` or `ngram_labels` must be given, got None and None"):
