@@ -107,6 +107,13 @@ def label_places(
     return places, flat.index_select(0, places)
 
 
+def first_states(states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+    """States of the first token of each text, `(batch, hidden)`, on whichever side padding is."""
+    if attention_mask is None:
+        return states[:, 0]
+    return states[torch.arange(len(states), device=states.device), attention_mask.int().argmax(dim=1)]
+
+
 class AuxiliaryObjective(nn.Module):
     """A masked language model with further parameters around it; `model` is the plain model.
 

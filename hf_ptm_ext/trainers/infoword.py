@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 from transformers.utils import ModelOutput
 
 from ..objectives import contrastive_scores, gather_keys, info_nce_loss
-from .auxiliary import AuxiliaryObjective, AuxiliaryObjectiveTrainer
+from .auxiliary import AuxiliaryObjective, AuxiliaryObjectiveTrainer, first_states
 from .pretraining import sums_of_batch, target_sums
 
 VIEWS = ("sentence_input_ids", "ngram_input_ids", "ngram_attention_mask", "ngram_labels")
@@ -146,10 +146,8 @@ class InfoWordModel(AuxiliaryObjective):
 
     def _first_states(self, input_ids: torch.Tensor, attention_mask: Any, **more: Any) -> torch.Tensor:
         """State of the first token of each text, `(texts, hidden)`."""
-        states = self.model.base_model(input_ids=input_ids, attention_mask=attention_mask, **more)[0]
-        if attention_mask is None:
-            return states[:, 0]
-        return states[torch.arange(len(states), device=states.device), attention_mask.argmax(dim=1)]
+        found = self.model.base_model(input_ids=input_ids, attention_mask=attention_mask, **more)
+        return first_states(found[0], attention_mask)
 
     def evaluation_sums(self, **batch: Any) -> dict[str, torch.Tensor]:
         """Sums of a batch for evaluation: term -> float64 `[sum of cross entropies, correct, targets]`."""

@@ -14,7 +14,7 @@ from torch import nn
 from transformers.utils import ModelOutput
 
 from ..objectives import allowed_senses, label_smoothed_loss, masked_lm_loss, supersense_loss
-from .auxiliary import Reading, encode_text, label_places
+from .auxiliary import Reading, encode_text, first_states, label_places
 from .base import from_checkpoint
 from .lexical_inputs import LexicalEmbeddings, LexicalInputs, SentimentEmbeddings, SupersenseEmbeddings
 from .pretraining import target_sums
@@ -183,13 +183,13 @@ class SentiLareModel(LexicalObjective):
         """Logits of the tokens, and term -> logits and labels of the others, at the places or of each text."""
         read = self._read(batch, places)
         at_places = read.states.flatten(0, 1).index_select(0, places)
-        found = {}
+        first, found = first_states(read.states, batch.get("attention_mask")), {}
         heads = (self.pos_head, self.senti_head, self.pola_head)
         for (name, labels), head, table in zip(further.items(), heads, self.lexical.tables, strict=True):
             if labels is None:
                 continue
             whole = labels.dim() == 1
-            logits = head(read.states[:, 0] if whole else at_places, table.weight)
+            logits = head(first if whole else at_places, table.weight)
             found[name.removesuffix("_labels")] = (
                 logits,
                 labels if whole else labels.reshape(-1).index_select(0, places),

@@ -14,7 +14,7 @@ from torch import nn
 from transformers.utils import ModelOutput
 
 from ..objectives import label_smoothed_loss, masked_lm_loss
-from .auxiliary import AuxiliaryObjective, AuxiliaryObjectiveTrainer
+from .auxiliary import AuxiliaryObjective, AuxiliaryObjectiveTrainer, first_states
 from .pretraining import sums_of_batch, target_sums
 
 TERMS = ("recovery", "paraphrase", "mixed")
@@ -170,9 +170,7 @@ class UnicoderModel(AuxiliaryObjective):
         """Logits of no translation and translation, `(batch, 2)`."""
         inputs = self._inputs(columns, "paraphrase_")
         states = self.model.base_model(**inputs)[0]
-        mask = inputs.get("attention_mask")
-        first = torch.zeros_like(states[:, 0, 0], dtype=torch.long) if mask is None else mask.argmax(dim=1)
-        return self.classifier(states[torch.arange(len(states), device=states.device), first])
+        return self.classifier(first_states(states, inputs.get("attention_mask")))
 
     def evaluation_sums(self, **batch: Any) -> dict[str, torch.Tensor]:
         """Sums of a batch for evaluation: term -> float64 `[sum of cross entropies, correct, targets]`."""

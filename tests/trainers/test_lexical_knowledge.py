@@ -220,6 +220,10 @@ def test_sentilares_loss_is_the_papers():
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value)
     torch.testing.assert_close(found.loss, sum(expected.values()))
+    left = {name: values.roll(1, dims=1) if values.dim() == 2 else values for name, values in batch.items()}
+    states = bert.bert(inputs_embeds=embeds.roll(1, dims=1), attention_mask=left["attention_mask"]).last_hidden_state
+    rating = cross_entropy(head("pola_head", states[1:, 1], tables[2]), torch.tensor([1]))
+    torch.testing.assert_close(model(**left).sentence_polarity_loss, rating, msg="the first token, not padding")
 
 
 @pytest.mark.parametrize(
