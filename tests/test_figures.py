@@ -10,7 +10,7 @@ SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "figures.py"
 MOST_LINES = {
     "adapters": 1_300,
     "cli": 12_740,
-    "collators": 5_860,
+    "collators": 5_875,
     "conversion": 4_200,
     "data": 9_370,
     "distillation": 4_050,
@@ -18,10 +18,10 @@ MOST_LINES = {
     "masking": 3_020,
     "metrics": 1_300,
     "models": 16_800,
-    "objectives": 1_690,
+    "objectives": 1_691,
     "pipelines": 1_000,
     "root files": 1_410,
-    "trainers": 6_640,
+    "trainers": 6_650,
 }
 LONGEST_FILE, LONGEST_FUNCTION, REPETITION = 600, 80, 0.05
 # Errors that name what is wrong without printing a value, since there is none to print.
