@@ -211,6 +211,8 @@ def _table(
     """The new table, and what the vectors in it were multiplied by."""
     ids = torch.tensor(sorted(rows))
     values = np.stack([rows[number] for number in ids.tolist()])
+    if not np.isfinite(values).all():
+        raise ValueError(f"`vectors` must be finite numbers, got {values[~np.isfinite(values)][0]}.")
     if project == "pca" and values.shape[1] != old.shape[1]:
         values = _principal(values, old.shape[1])
     length = float(np.linalg.norm(values, axis=1).mean())
@@ -277,5 +279,5 @@ def _unknown(oov: str, number: int, values: np.ndarray, seed: int) -> np.ndarray
     shape = (number, values.shape[1])
     if oov == "zero":
         return np.zeros(shape)
-    mean = np.broadcast_to(values.mean(axis=0), shape)
+    mean = np.tile(values.mean(axis=0), (number, 1))
     return mean if oov == "mean" else mean + np.random.default_rng(seed).normal(size=shape) * values.std(axis=0)

@@ -164,3 +164,7 @@ def test_vectors_of_another_width_or_language_are_told():
         init_input_embeddings(masked_lm(hidden_size=12), TOKENIZER, VECTORS)
     with pytest.raises(ValueError, match="for none of the 8 pieces"):
         init_input_embeddings(masked_lm(), TOKENIZER, WordVectors(["был"], TABLE[:1]))
+    with pytest.raises(ValueError, match="`vectors` must be finite numbers, got nan"):
+        init_input_embeddings(masked_lm(), TOKENIZER, WordVectors(VECTORS.words, VECTORS.table * float("nan")))
+    with pytest.raises(ValueError, match="`max_words` must be at least 1, got 0"):
+        WordVectors(["a"], [[1.0]], max_words=0)

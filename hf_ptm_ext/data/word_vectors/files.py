@@ -52,8 +52,12 @@ def read_vectors(path: Path, format: str, asked: Asked) -> FastTextFile:
     """Read a file of word vectors; `format` is one of `FORMATS` or "auto"."""
     if format != "auto" and format not in FORMATS:
         raise ValueError(f"`format` must be auto or one of {', '.join(FORMATS)}, got {format!r}.")
-    if asked.limit is not None and asked.limit < 1:
-        raise ValueError(f"`limit` must be at least 1, got {asked.limit}.")
+    if asked.limit is not None and (not isinstance(asked.limit, int) or asked.limit < 1):
+        raise ValueError(f"`limit` must be a whole number, at least 1, got {asked.limit!r}.")
+    try:
+        codecs.lookup_error(asked.errors)
+    except LookupError as error:
+        raise ValueError(f"`errors` must be strict, ignore or replace, got {asked.errors!r}.") from error
     try:
         return _read(path, format, asked)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -183,6 +187,12 @@ def _text_blocks(file: BinaryIO, path: Path, format: str) -> Iterator[_Block]:
             "GloVe's files do not: `format='glove-text'`."
         )
     width = int(header[2]) if header else Counter(blanks).most_common(1)[0][0]
+    if not width or (header and len(lines) > 1 and min(blanks[1:]) > width):
+        told = f"line 1 says {width} numbers" if header else "no line has numbers behind blanks"
+        raise ValueError(
+            f"{path}, line {min(2, len(lines))}: a word and its numbers expected, split by single blanks, got "
+            f"{lines[min(2, len(lines)) - 1][:40]!r}, and {told}."
+        )
     lines, number = lines[1:] if header else lines, 1 if header else 0
     while lines:
         words, bodies = list[bytes](), list[bytes]()

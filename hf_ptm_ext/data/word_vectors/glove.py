@@ -134,6 +134,8 @@ class GloVe:
         for name in ("dim", "iterations", "batch_size"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
+        if not self.x_max > 0:
+            raise ValueError(f"`x_max` must be greater than 0, got {self.x_max}.")
 
     def fit(self, found: Cooccurrences, start: np.ndarray | None = None, unknown: bool = False) -> WordVectors:
         """Train on co-occurrences.
@@ -146,6 +148,8 @@ class GloVe:
         Returns:
             The sum of both vectors of each word.
         """
+        if not len(found.values):
+            raise ValueError(f"No two of the {len(found.words)} words are beside each other, {found.words[:3]}.")
         size, generator = len(found.words), np.random.default_rng(self.seed)
         shape = (2 * size, self.dim + 1)
         drawn = (generator.random(shape) - 0.5) / self.dim if start is None else np.array(start, dtype=np.float64)

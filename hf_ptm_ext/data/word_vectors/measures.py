@@ -85,6 +85,8 @@ def similarity_score(vectors: Any, path: Path, case: str) -> SimilarityScore:
         cells = re.split(r"[\t,]| +", line.text.strip())
         try:
             first, second, score = cells[0], cells[1], float(cells[2])
+            if not np.isfinite(score):
+                raise ValueError(f"the score is {score}")
         except (ValueError, IndexError) as error:
             if line.number == 1:  # names of columns
                 continue
@@ -97,7 +99,9 @@ def similarity_score(vectors: Any, path: Path, case: str) -> SimilarityScore:
             continue
         scores.append(score)
         cosines.append(float(vectors.unit_table[places[0]] @ vectors.unit_table[places[1]]))
-    if len(scores) < 2:
+    if not scores and not skipped:
+        raise ValueError(f"{path} must have lines of two words and a number, got none.")
+    if min(len(set(scores)), len(set(cosines))) < 2:
         return SimilarityScore(float("nan"), len(scores), skipped)
     return SimilarityScore(float(np.corrcoef(_ranks(scores), _ranks(cosines))[0, 1]), len(scores), skipped)
 

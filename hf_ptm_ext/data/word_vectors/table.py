@@ -48,6 +48,8 @@ class WordVectors:
             raise ValueError(
                 f"`vectors` must be (words, width) for the {len(words)} `words`, at least one, got {own.shape}."
             )
+        if max_words is not None and max_words < 1:
+            raise ValueError(f"`max_words` must be at least 1, got {max_words}.")
         self.words = list(words[:max_words])
         self.index = dict(zip(self.words, range(len(self.words)), strict=True))
         if len(self.index) < len(self.words):  # of a word that is there twice, the first

@@ -34,6 +34,8 @@ def train_word_vectors(
     """
     if algorithm not in ALGORITHMS:
         raise ValueError(f"`algorithm` must be one of {', '.join(ALGORITHMS)}, got {algorithm!r}.")
+    if isinstance(texts, str):
+        raise TypeError(f"`texts` must be lines or lists of words, got one text, {texts[:40]!r}. Give [text].")
     if algorithm == "glove":
         counting = inspect.signature(glove_cooccurrences).parameters
         counted = {name: value for name, value in options.items() if name in counting}
@@ -47,5 +49,11 @@ def train_word_vectors(
         ) from error
     sentences = [text.split() if isinstance(text, str) else list(text) for text in texts]
     method = FastText if algorithm == "fasttext" else Word2Vec
-    model = method(sentences, **{"sg": int(algorithm != "cbow"), **options})
+    try:
+        model = method(sentences, **{"sg": int(algorithm != "cbow"), **options})
+    except RuntimeError as error:
+        raise ValueError(
+            f"`texts` have too few words to train on: {len(sentences)} lines, `min_count` = "
+            f"{options.get('min_count', 5)} ({error})."
+        ) from error
     return WordVectors.of(model.wv)

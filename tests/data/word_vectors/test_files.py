@@ -164,6 +164,9 @@ def test_a_word_that_is_there_twice_is_told_and_the_first_taken(tmp_path, caplog
         ("a 1 2\nb nan 4\n", "line 2: the vector has a number that is NaN or infinite"),
         ("a 1 2\nb 1e99 4\n", "line 2: the vector has a number that is NaN or infinite"),
         ("2 3\na 1 2\nb 3 4\n", "line 2: a word and 3 numbers expected"),
+        ("2 1\na 1 2\nb 3 4\n", "line 2: a word and its numbers expected.* and line 1 says 1 numbers"),
+        ("a\t1\t2\nb\t3\t4\n", "line 2: a word and its numbers expected, split by single blanks"),
+        ("a\n", "line 1: a word and its numbers expected"),
         ("<!DOCTYPE html>\n", "is a page of HTML"),
         ("version https://git-lfs.github.com/spec/v1\n", "is a pointer of Git LFS"),
         ("", "is empty"),
@@ -224,5 +227,8 @@ def test_the_format_can_be_named(tmp_path):
     assert WordVectors.load(tmp_path / "odd", format="glove-text").words == ["5", "1"]
     with pytest.raises(ValueError, match="`format` must be auto or one of word2vec-text"):
         WordVectors.load(tmp_path / "odd", format="glove")
-    with pytest.raises(ValueError, match="`limit` must be at least 1, got 0"):
-        WordVectors.load(tmp_path / "odd", limit=0)
+    for limit in (0, 1.5, "3"):
+        with pytest.raises(ValueError, match=f"`limit` must be a whole number, at least 1, got {limit!r}"):
+            WordVectors.load(tmp_path / "odd", limit=limit)
+    with pytest.raises(ValueError, match="`errors` must be strict, ignore or replace, got 'replce'"):
+        WordVectors.load(tmp_path / "odd", errors="replce")

@@ -81,6 +81,20 @@ def test_similarity_is_spearmans_as_gensim_takes_it(tmp_path, theirs):
     assert (ours.pairs, ours.skipped) == (60, 1)
 
 
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("", "must have lines of two words and a number, got none"),
+        ("word other\n", "must have lines of two words and a number, got none"),
+        ("w1\tw2\tnan\nw1\tw3\tnan\n", "line 2: two words and a number expected"),
+    ],
+)
+def test_a_file_without_scores_is_told(tmp_path, content, told):
+    (tmp_path / "pairs.tsv").write_text(content)
+    with pytest.raises(ValueError, match=rf"pairs\.tsv.*{told}"):
+        VECTORS.evaluate_similarity(tmp_path / "pairs.tsv")
+
+
 # ---- GloVe ----
 
 FILES = GOLDENS / "glove-train-a.files"
@@ -180,3 +194,16 @@ def test_what_cannot_be_trained_is_told():
         train_word_vectors(["a b"], "glove")
     with pytest.raises(ValueError, match="`dim` must be at least 1, got 0"):
         GloVe(dim=0)
+    with pytest.raises(ValueError, match="`x_max` must be greater than 0, got 0"):
+        GloVe(x_max=0)
+    with pytest.raises(ValueError, match="No two of the 1 words are beside each other"):
+        train_word_vectors(["a", "a"], "glove", min_count=1)
+    for algorithm in ("skipgram", "glove"):  # would be one of letters
+        with pytest.raises(TypeError, match="must be lines or lists of words, got one text, 'the cat'"):
+            train_word_vectors("the cat", algorithm)
+
+
+def test_too_few_words_for_gensim_are_told():
+    pytest.importorskip("gensim")
+    with pytest.raises(ValueError, match="too few words to train on: 1 lines, `min_count` = 5"):
+        train_word_vectors(["a b"], "skipgram")
