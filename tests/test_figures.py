@@ -9,10 +9,10 @@ SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "figures.py"
 # Most lines of each folder. A folder that shrinks lowers its limit; one that must grow says so by raising it here.
 MOST_LINES = {
     "adapters": 1_300,
-    "cli": 12_740,
+    "cli": 12_790,
     "collators": 5_875,
     "conversion": 4_200,
-    "data": 9_370,
+    "data": 9_420,
     "distillation": 4_050,
     "hub": 2_200,
     "masking": 3_020,

@@ -128,7 +128,8 @@ def _of_checkpoint(error: BaseException, text: str) -> str:
     name = _subject(error)
     kind = re.match(r"Unrecognized configuration class <class '.*\.(\w+)Config'> .*: (\w+)\.", text)
     if kind is not None:
-        return f"{name} is a {kind[1]}, which has no {kind[2]}: name a model of another kind, or do another task."
+        subject = name or "What `family` or `config_name` names"
+        return f"{subject} is a {kind[1]}, which has no {kind[2]}: name a model of another kind, or do another task."
     if name is None or os.path.lexists(name) or not isinstance(error, OSError) or "huggingface.co" not in text:
         return text
     return f"{no_folder(name)} {text}"

@@ -1,6 +1,7 @@
 """What `hf-ptm-ext pretrain` can be told."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, ClassVar
 
 from ..collators.ernie_masking import BUDGETS as UNIT_BUDGETS
@@ -8,6 +9,7 @@ from ..collators.mass import MASS_VARIANTS
 from ..collators.words import WORD_BOUNDARIES
 from ..data.packing import BLOCK_MODES
 from ..data.sentence_pairs import NEXT_SENTENCE, SENTENCE_ORDER, SINGLE_SENTENCES, STRUCTURE
+from ..hints import similar_path
 from .arguments import JobArguments, ModelArguments, TextArguments, TrainingDataArguments
 from .options import option
 from .ranges import Below1, Count, OpenShare, Positive, PositiveShare, RowLength, Share, Size, Weight
@@ -172,6 +174,12 @@ class ObjectiveArguments:
         ),
     }
 
+    files: ClassVar[tuple[str, ...]] = (
+        *("similar_words", "entity_table", "entity_titles", "opinion_words", "sentiwordnet"),
+        *("supersenses", "supersense_vocab", "discourse_file", "relevance_file"),
+        *("lexical_constraints", "word_vectors"),
+    )
+
     objective: str = option(
         "span",
         "Spans, tokens, whole words, their n-grams, similar words, pairs in attention modes, tokens with entities, "
@@ -291,7 +299,21 @@ class ObjectiveArguments:
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def check(self) -> None:
-        """Refuse values that contradict each other."""
+        """Refuse options of other objectives, files that are not there, and values that contradict each other."""
+        own = self.of.get(self.objective, ())
+        for one in fields(self):
+            objectives = [name for name, options in self.of.items() if one.name in options]
+            value = getattr(self, one.name)
+            if objectives and one.name not in own and value != one.default:
+                raise ValueError(
+                    f"`{one.name}` goes with objective {', '.join(objectives)}, got {value} with {self.objective}: "
+                    "leave it out, or null where a recipe sets it."
+                )
+        for name in self.files:
+            value = getattr(self, name)
+            for path in value if isinstance(value, list) else [value] if value else []:
+                if not Path(path).exists():
+                    raise FileNotFoundError(f"`{name}` = {path} is no file here.{similar_path(path)} Check the path.")
         if self.next_sentence_prediction and self.sentence_pairs not in (None, NEXT_SENTENCE):
             raise ValueError(
                 f"`next_sentence_prediction` is `sentence_pairs` = {NEXT_SENTENCE}, got {self.sentence_pairs}: "

@@ -139,6 +139,8 @@ def read_opinion_lexicon(positive: str | Path, negative: str | Path, *, encoding
         if not words[-1]:
             raise ValueError(f"{path} must have a word a line, got none.")
     both = words[0] & words[1]
+    if both == words[0] | words[1]:
+        raise ValueError(f"{positive} and {negative} must have different words, got the same {len(both)} in both.")
     return {word: polarity for polarity in (NEGATIVE, POSITIVE) for word in words[1 - polarity] - both}
 
 
@@ -174,12 +176,15 @@ class SentiWordNet:
                 score = float(positive) - float(negative)
                 for term in terms.split():
                     lemma, rank = term.rsplit("#", 1)
-                    senses[lemma.lower(), "a" if letter == "s" else letter].append((int(rank), score, gloss.strip()))
+                    known = senses[lemma.lower(), "a" if letter == "s" else letter]
+                    known.append((_at_least(1, int(rank)), _at_least(-1, score), gloss.strip()))
             except ValueError as error:
                 raise ValueError(
                     f"{path}, line {line.number}: must have a letter, a number, two scores, terms such as `good#1` "
                     f"and a gloss between tabs, got {line.text[:60]!r}."
                 ) from error
+        if not senses:
+            raise ValueError(f"{path} must have a sense a line, got none.")
         return cls(dict(senses), similarity)
 
     def __call__(self, word: str, pos_tag: int, text: str) -> int:
@@ -314,7 +319,14 @@ class SupersenseTable:
                 raise ValueError(
                     f"{path}, line {line.number}: must have a word, a tab and supersenses, got {line.text[:60]!r}."
                 )
+            if not set(found.split()) <= set(names):
+                raise ValueError(
+                    f"{path}, line {line.number}: supersenses must be among {list(names)[:3]}..., got "
+                    f"{found.strip()!r}."
+                )
             senses[word].update(found.split())
+        if not senses:
+            raise ValueError(f"{path} must have a word, a tab and supersenses a line, got none.")
         return cls.of(senses, names, **more)
 
     def save(self, path: str | Path) -> None:
@@ -349,9 +361,18 @@ class SupersenseTable:
         return bits
 
 
+def _at_least(least: int, value: Any) -> Any:
+    if not value >= least:
+        raise ValueError(f"{value} is below {least}")
+    return value
+
+
 def read_supersense_vocab(path: str | Path) -> tuple[str, ...]:
     """Read SenseBERT's `supersense_vocab.txt`: a supersense a line, in the order of the classes."""
-    return tuple(line.text.strip() for line in iter_lines(Path(path)) if line.text.strip())
+    names = tuple(line.text.strip() for line in iter_lines(Path(path)) if line.text.strip())
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"{path} must have different supersenses, one a line, got {list(names[:5])}.")
+    return names
 
 
 def _wordnet(folder: Path) -> dict[str, set[str]]:
@@ -375,7 +396,7 @@ def _wordnet(folder: Path) -> dict[str, set[str]]:
                 own[re.sub(r"\(.*\)$", "", word).lower()].add(name)
         exceptions = folder / f"{pos}.exc"
         for line in iter_lines(exceptions) if exceptions.is_file() else ():
-            form, *bases = line.text.split()
+            form, *bases = line.text.split() or ("",)
             own[form] |= {name for base in bases for name in own.get(base, ())}
         for word, found in own.items():
             if found and "_" not in word:

@@ -41,8 +41,9 @@ def make_electra_generator(discriminator: Any, size: float = 0.25, layers: float
     if not 0 < size <= 1 or not 0 < layers <= 1:
         raise ValueError(f"`size` and `layers` must be in (0, 1], got {size} and {layers}. ELECTRA has 0.25 and 1.")
     config = copy.deepcopy(discriminator.config)
-    config.hidden_size = round(discriminator.config.hidden_size * size)
-    config.num_attention_heads = max(1, config.hidden_size // HEAD_SIZE)
+    width = round(discriminator.config.hidden_size * size)
+    config.num_attention_heads = max(1, width // HEAD_SIZE)
+    config.hidden_size = max(1, width // config.num_attention_heads) * config.num_attention_heads
     config.intermediate_size = 4 * config.hidden_size
     config.num_hidden_layers = max(1, round(discriminator.config.num_hidden_layers * layers))
     return ElectraForMaskedLM(config)

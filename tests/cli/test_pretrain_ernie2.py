@@ -5,11 +5,12 @@ import shutil
 
 import pytest
 import torch
+from datasets import Dataset
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
 from hf_ptm_ext.cli import main
-from hf_ptm_ext.cli.pretraining.continual import TASKS, schedule_of
+from hf_ptm_ext.cli.pretraining.continual import TASKS, of_task, schedule_of
 from hf_ptm_ext.hub import validate_model_card
 from hf_ptm_ext.trainers.auxiliary import AUXILIARY_FILE
 from tests.cli.jobs import flags, read_metrics
@@ -103,7 +104,9 @@ def test_the_schedule_has_about_the_updates_that_are_asked_for():
     [
         ({"max_steps": 5}, "must be at least"),
         ({"ernie_tasks": ["relevance"]}, "needs `relevance_file`"),
-        ({"ernie_tasks": ["mlm"], "discourse_file": "x.tsv"}, "is for the task discourse"),
+        ({"ernie_tasks": ["mlm"], "discourse_file": __file__}, "is for the task discourse"),
+        ({"ernie_tasks": ["discourse"], "discourse_file": __file__}, "read no text, only their files: name mlm"),
+        ({"discourse_file": "x.tsv"}, "`discourse_file` = x.tsv is no file here"),
         ({"streaming": True, "max_steps": 60}, "set streaming off"),
         ({"family": "bert"}, "trains encoders with task embeddings"),
         ({"ernie_tasks": ["capitalization"], "lowercase": False}, "must be a fast one that lower-cases"),
@@ -114,3 +117,15 @@ def test_the_schedule_has_about_the_updates_that_are_asked_for():
 def test_what_does_not_fit_is_refused_by_name(tmp_path, capsys, asked, told):
     assert main(["pretrain", *flags(output_dir=tmp_path / "no", **{**ERNIE, **asked})]) != 0
     assert told in capsys.readouterr().err
+
+
+def test_relations_of_one_kind_are_refused(tmp_path, capsys):
+    rows = "".join(f"a light {number}\ta ship\tbecause\n" for number in range(40))
+    (tmp_path / "pairs.tsv").write_text(f"first\tsecond\tlabel\n{rows}")
+    asked = {**ERNIE, "ernie_tasks": ["mlm", "discourse"], "discourse_file": tmp_path / "pairs.tsv"}
+    assert main(["pretrain", *flags(output_dir=tmp_path / "no", **asked)]) != 0
+    assert "must have at least two labels, got ['because']" in capsys.readouterr().err
+
+
+def test_held_out_text_without_a_row_of_any_task_is_no_table():
+    assert len(of_task(Dataset.from_list([]), "mlm")) == 0

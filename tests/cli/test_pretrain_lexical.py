@@ -78,18 +78,25 @@ def test_related_words_take_turns_with_text(recipe, relations, tmp_path, caplog)
         ({"objective": "libert"}, "`lexical_constraints` must be named for objective libert"),
         ({"objective": "libert", "lexical_constraints": WORDS}, "`word_vectors` must be named for objective libert"),
         (
-            {"objective": "libert", "lexical_constraints": WORDS, "word_vectors": "v", "sentence_pairs": "order"},
+            {"objective": "libert", "lexical_constraints": WORDS, "word_vectors": WORDS[0], "sentence_pairs": "order"},
             "`sentence_pairs` = order is none of objective libert",
         ),
         (
-            {"objective": "libert", "lexical_constraints": WORDS, "word_vectors": "v", "streaming": True},
+            {"objective": "libert", "lexical_constraints": WORDS, "word_vectors": WORDS[0], "streaming": True},
             "takes turns with pairs of words: set streaming off",
         ),
         ({"objective": "sentilare"}, "`opinion_words` must name two files"),
         ({"objective": "sentilare", "opinion_words": WORDS[:1]}, "`opinion_words` must name two files"),
-        ({"objective": "sentilare", "sentiwordnet": "a.txt"}, "set --tagger nltk"),
+        ({"objective": "sentilare", "sentiwordnet": WORDS[0]}, "set --tagger nltk"),
         ({"objective": "sensebert"}, "`supersenses` must name WordNet's folder"),
         ({"objective": "sensebert", "supersenses": WORDNET, "supersense_vocab": WORDS[0]}, "must be among"),
+        ({"objective": "sensebert", "supersenses": "nowhere"}, "`supersenses` = nowhere is no file here"),
+        ({"objective": "mlm", "supersenses": WORDNET}, "`supersenses` goes with objective sensebert, got "),
+        ({"objective": "wwm", "sample_alpha": 0.5}, "`sample_alpha` goes with objective mlm, infoword, tlm, unicoder"),
+        (
+            {"objective": "sentilare", "opinion_words": [WORDNET / "noun.exc", WORDS[0]], "corpus": "zh"},
+            "none of its w",
+        ),
     ],
 )
 def test_lexicons_that_are_missing_or_do_not_fit_are_refused(options, message, tmp_path, capsys):

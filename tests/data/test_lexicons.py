@@ -66,7 +66,8 @@ def test_a_table_is_written_and_read_and_may_have_other_classes(tmp_path):
     ("name", "text", "message"),
     [
         ("a.tsv", "goose noun.animal\n", "line 1: must have a word, a tab"),
-        ("a.tsv", "goose\tnoun.anima\n", r"`senses` of 'goose' must be among .* got \['noun.anima'\]"),
+        ("a.tsv", "goose\tnoun.anima\n", r"a\.tsv, line 1: supersenses must be among .* got 'noun.anima'"),
+        ("a.tsv", "", "must have a word, a tab and supersenses a line, got none"),
         ("data.noun", "00001740 03 n zz entity 0\n", "line 1: must be a synset"),
         ("data.noun", "00001740 99 n 01 entity 0\n", "line 1: must be a synset"),
     ],
@@ -77,6 +78,17 @@ def test_damaged_tables_are_refused(tmp_path, name, text, message):
         SupersenseTable.read(tmp_path if name == "data.noun" else tmp_path / name)
     with pytest.raises(ValueError, match="`names` must be 1 to 63"):
         SupersenseTable({}, ["a"] * 2)
+    for names in ("", "a\na\n"):
+        (tmp_path / "names.txt").write_text(names)
+        with pytest.raises(ValueError, match=r"names\.txt must have different supersenses, one a line"):
+            read_supersense_vocab(tmp_path / "names.txt")
+
+
+def test_empty_lines_among_irregular_forms(tmp_path):
+    for name in ("noun", "verb", "adj", "adv"):
+        (tmp_path / f"data.{name}").write_bytes((WORDNET / f"data.{name}").read_bytes())
+    (tmp_path / "noun.exc").write_text("\n\ngeese goose\n")
+    assert "noun.animal" in SupersenseTable.read(tmp_path).senses("geese")
 
 
 def test_opinion_words(tmp_path):
@@ -90,6 +102,8 @@ def test_opinion_words(tmp_path):
     (tmp_path / "b").write_text("# nothing\n\n")
     with pytest.raises(ValueError, match="must have a word a line"):
         read_opinion_lexicon(tmp_path / "a", tmp_path / "b")
+    with pytest.raises(ValueError, match="must have different words, got the same 2 in both"):
+        read_opinion_lexicon(tmp_path / "a", tmp_path / "a")
 
 
 def test_sentiwordnet_weighs_senses_by_rank_and_gloss(tmp_path):
@@ -106,8 +120,12 @@ def test_sentiwordnet_weighs_senses_by_rank_and_gloss(tmp_path):
     assert SentiWordNet(torn)("torn", adjective, "text") == 1
     fits = SentiWordNet(torn, lambda text, glosses: [-1.0 if gloss == "one" else 1.0 for gloss in glosses])
     assert fits("torn", adjective, "text") == 0
-    (tmp_path / "SentiWordNet.txt").write_text("a\t1\tx\t0\tgood#1\tg\n")
-    with pytest.raises(ValueError, match="line 1: must have a letter"):
+    for damaged in ("a\t1\tx\t0\tgood#1\tg\n", "a\t1\t0\t0\tgood#0\tg\n", "a\t1\tnan\t0\tgood#1\tg\n"):
+        (tmp_path / "SentiWordNet.txt").write_text(damaged)
+        with pytest.raises(ValueError, match="line 1: must have a letter"):
+            SentiWordNet.read(tmp_path / "SentiWordNet.txt")
+    (tmp_path / "SentiWordNet.txt").write_text("# nothing\n")
+    with pytest.raises(ValueError, match="must have a sense a line, got none"):
         SentiWordNet.read(tmp_path / "SentiWordNet.txt")
 
 

@@ -153,6 +153,14 @@ def test_what_does_not_fit_is_refused(call, message):
         call(ElectraForPreTraining(ElectraConfig(**SMALL)))
 
 
+@pytest.mark.parametrize(("width", "size"), [(32, 0.01), (256, 0.59), (1024, 0.3)])
+def test_a_generator_has_whole_heads_whatever_its_share(width, size):
+    config = ElectraConfig(**SMALL | {"hidden_size": width, "num_attention_heads": 2})
+    made = make_electra_generator(ElectraForPreTraining(config), size).config
+    assert made.hidden_size % made.num_attention_heads == 0
+    assert abs(made.hidden_size - size * width) < made.num_attention_heads
+
+
 def test_models_come_from_folders_and_are_of_the_right_class(tmp_path):
     discriminator = ElectraForPreTraining(ElectraConfig(**SMALL))
     discriminator.save_pretrained(tmp_path / "discriminator")

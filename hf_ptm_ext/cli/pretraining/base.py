@@ -131,10 +131,6 @@ class Objective(ABC):
                 f"`block_mode` = {data.block_mode} is for rows of one segment whose tokens are hidden, and objective "
                 f"{self.name} makes {made}: leave it out."
             )
-        if options.entity_table is not None and self.name != "ernie_thu":
-            raise ValueError(
-                f"`entity_table` goes with objective ernie_thu, got {options.entity_table} with {self.name}."
-            )
 
     # ---- tokenizer and rows ----
 

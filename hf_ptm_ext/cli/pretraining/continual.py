@@ -76,6 +76,8 @@ class Continual(Objective):
                 raise ValueError(f"`{name}_file` = {file} is for the task {name}, got `ernie_tasks` = {list(named)}.")
         if "relevance" in named and self.files["relevance"] is None:
             raise ValueError(f"Task relevance of `ernie_tasks` = {list(named)} needs `relevance_file`.")
+        if named and all(self.files.get(name) is not None for name in named):
+            raise ValueError(f"`ernie_tasks` = {list(named)} read no text, only their files: name mlm beside them.")
         if self.data_args.streaming:
             raise ValueError(
                 f"Objective ernie2 draws from all documents: set streaming off, got {self.data_args.streaming}."
@@ -160,6 +162,8 @@ class Continual(Objective):
         found = [(one.text, str(one.pair), str(one.label)) for one in read_labelled_texts(files or [], PAIRS[name])]
         if name == "discourse":
             classes = sorted({label for _, _, label in found})
+            if len(classes) < 2:
+                raise ValueError(f"`discourse_file` = {files} must have at least two labels, got {classes}.")
         else:
             classes = list(RELEVANCES)
             wrong = sorted({label for _, _, label in found} - {"0", "1"})
@@ -292,7 +296,7 @@ def in_table(row: dict[str, Any], task: str) -> dict[str, Any]:
 
 def of_task(rows: Any, name: str) -> Any:
     """The rows of one task."""
-    if rows is None:
+    if rows is None or not len(rows):
         return []
     return rows.select(np.flatnonzero(np.array(rows["task"]) == name))
 

@@ -28,6 +28,7 @@ from ...data import (
     read_opinion_lexicon,
     read_supersense_vocab,
 )
+from ...data.lexicons import NEUTRAL
 from ...data.sentence_pairs import NEXT_SENTENCE
 from ...data.word_vectors import WordVectors
 from ...metrics import UnigramBaseline
@@ -87,6 +88,7 @@ class SentimentMasking(Lexical):
     name = "sentilare"
     description = "Pre-trained by hf-ptm-ext as SentiLARE is: masked words, their parts of speech and polarity."
     terms = {"pos_tag": "parts of speech", "word_polarity": "polarity of words"}
+    looked_up = {"word_polarity_ids": NEUTRAL}
     collator_class = DataCollatorForSentimentMasking
     given = (*Masking.given, "sentiment_probability")
 
@@ -110,7 +112,7 @@ class SentimentMasking(Lexical):
         if options.sentiwordnet is not None:
             return SentimentWords(SentiWordNet.read(options.sentiwordnet), tagger)
         positive, negative = options.opinion_words or ("", "")
-        return SentimentWords(read_opinion_lexicon(positive, negative), tagger)
+        return SentimentWords(read_opinion_lexicon(positive, negative, encoding=self.data_args.encoding), tagger)
 
     def budgets(self) -> dict[str, int]:
         """Slots for labels, whose number is not fixed: far more than rows have of them."""
@@ -130,6 +132,7 @@ class SupersenseMasking(Lexical):
     description = "Pre-trained by hf-ptm-ext as SenseBERT is: masked words and their supersenses."
     terms = {"supersense": "supersenses"}
     defaults = {"mask_replace_prob": 0.9, "random_replace_prob": 0.0}
+    looked_up = SupersenseTable.unknown
     collator_class = DataCollatorForSupersenseMasking
 
     def check(self) -> None:
@@ -185,7 +188,7 @@ class LexicalRelations(Masking):
         super().prepare(tokenizer)
         options, fraction = self.options, self.data_args.validation_fraction
         with phase("reading the pairs of words"):
-            pairs = read_lexical_constraints(*(options.lexical_constraints or ()))
+            pairs = read_lexical_constraints(*(options.lexical_constraints or ()), encoding=self.data_args.encoding)
             names = {word for pair in pairs for term in pair for word in term.split()}
             vectors = WordVectors.load(str(options.word_vectors), restrict_to=names | {name.title() for name in names})
             split: Any = held_out_split(pairs, fraction) if fraction and len(pairs) > 1 else (pairs, [])

@@ -1,6 +1,7 @@
 """Objectives of encoders: hidden tokens are predicted, and what a family adds to them."""
 
 import math
+from collections.abc import Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -46,6 +47,7 @@ class Masking(Objective):
 
     own_class: ClassVar[bool] = False
     pairs: ClassVar[bool | None] = None
+    looked_up: ClassVar[Mapping[str, int]] = {}  # column of what files say -> its value where they say nothing
 
     def fields(self) -> dict[str, Any]:
         """What the model's config is told."""
@@ -100,6 +102,19 @@ class Masking(Objective):
             return model
         self.trainer_class, self.terms = SentencePairTrainer, {**self.terms, **PAIR_TERMS}
         return SentencePairModel(model, kind)
+
+    def trainer(self, **options: Any) -> Any:
+        """The Trainer; refuses files that know nothing of the text, of which a stream's rows cannot be told."""
+        rows = options["train_dataset"]
+        for column, unknown in self.looked_up.items() if hasattr(rows, "column_names") else ():
+            if not any(value != unknown for row in rows[column] for value in row):
+                named = {name: value for name in self.options.files if (value := getattr(self.options, name))}
+                given = ", ".join(f"`{name}` = {value}" for name, value in named.items())
+                raise ValueError(
+                    f"{given}: none of its words is in the training text ({len(rows)} rows). Is it of "
+                    "another language, or are there other columns on its lines?"
+                )
+        return super().trainer(**options)
 
     def _new_config(self, fields: dict[str, Any]) -> Any:
         """Configuration of a new encoder: a given one or the family's, overridden, fitted to the tokenizer."""

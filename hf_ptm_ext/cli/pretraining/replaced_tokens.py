@@ -10,6 +10,7 @@ from ...trainers.replaced_token_detection import (
     ReplacedTokenDetectionTrainer,
     make_electra_generator,
 )
+from ..checkpoint_names import check_name
 from .masking import Masking
 
 
@@ -33,6 +34,12 @@ class ReplacedTokens(Masking):
     def collator_options(self, counts: Any) -> dict[str, Any]:
         """Whether a token may be drawn twice."""
         return {"budget": "electra" if self.options.with_replacement else "exact"}
+
+    def check(self) -> None:
+        """Refuse arguments that do not go together, and a generator that can be none."""
+        super().check()
+        if self.options.generator_name_or_path is not None:
+            check_name("generator_name_or_path", self.options.generator_name_or_path)
 
     def check_config(self, config: Any) -> None:
         """Refuse what is no ELECTRA."""

@@ -1,8 +1,8 @@
 """Baidu's ERNIE 1.0: tokens, phrases of a segmenter, and entities of a dictionary are hidden as wholes."""
 
+import math
 from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from ...collators import DataCollatorForErnieMasking
@@ -47,7 +47,7 @@ def weights_of(option: str, text: str, levels: tuple[str, ...]) -> dict[str, flo
     except ValueError as error:
         raise ValueError(f"`{option}` must give weights such as basic=1,phrase=2, got {text!r}.") from error
     unknown = sorted(set(found) - set(levels))
-    if unknown or any(weight < 0 for weight in found.values()) or not sum(found.values()):
+    if unknown or any(not 0 <= weight < math.inf for weight in found.values()) or not sum(found.values()):
         raise ValueError(
             f"`{option}` must give levels among {', '.join(levels)} weights that are not negative and not all 0, got "
             f"{text!r}. Phrases need `segmenter`, entities `entity_titles`."
@@ -71,8 +71,6 @@ class UnitMasking(Masking):
                 f"Objective {self.name} hides phrases of `segmenter` or entities of `entity_titles`, got "
                 f"{options.segmenter} and {options.entity_titles}. For tokens alone use --objective mlm."
             )
-        if options.entity_titles is not None and not Path(options.entity_titles).is_file():
-            raise ValueError(f"`entity_titles` must be a file, got {options.entity_titles}.")
         self.weights()
 
     @property
