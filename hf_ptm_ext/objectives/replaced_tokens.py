@@ -41,16 +41,20 @@ def replaced_token_loss(
 
 
 @torch.no_grad()
-def sample_tokens(logits: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
+def sample_tokens(
+    logits: torch.Tensor, temperature: float = 1.0, generator: torch.Generator | None = None
+) -> torch.Tensor:
     """Draw a token from each distribution, by Gumbel noise as the released code does; no gradient.
 
     Args:
         logits: `(..., vocab_size)`.
         temperature: what the logits are divided by (ELECTRA: 1).
+        generator: of the noise (default: torch's own of the device).
 
     Examples:
         >>> sample_tokens(torch.tensor([[0.0, 100.0]])).tolist()
         [1]
     """
-    noise = -torch.log(-torch.log(torch.rand_like(logits, dtype=torch.float32) + SMALLEST) + SMALLEST)
+    uniform = torch.rand(logits.shape, generator=generator, dtype=torch.float32, device=logits.device)
+    noise = -torch.log(-torch.log(uniform + SMALLEST) + SMALLEST)
     return (logits.float() / temperature + noise).argmax(dim=-1)

@@ -14,7 +14,7 @@ from torch import nn
 from transformers.utils import ModelOutput
 
 from ..objectives import label_smoothed_loss, masked_lm_loss
-from .auxiliary import AuxiliaryObjective, AuxiliaryObjectiveTrainer, encode_text, label_places
+from .auxiliary import AuxiliaryObjective, AuxiliaryObjectiveTrainer, encode_text, first_states, label_places
 from .multi_task.mixing import Mixing
 from .multi_task.trainer import MixedBatches, TaskRows
 from .pretraining import target_sums
@@ -148,7 +148,8 @@ class LexicalRelationModel(AuxiliaryObjective):
         """Logits of pairs, column 1 for related, `(pairs, 2)`."""
         given = {name: value for name, value in more.items() if value is not None}
         output = self.model.base_model(input_ids=input_ids, **given)
-        pooled = output.pooler_output if self.pooler is None else self.pooler(output[0][:, 0]).tanh()
+        first = first_states(output[0], more.get("attention_mask"))
+        pooled = output.pooler_output if self.pooler is None else self.pooler(first).tanh()
         return self.classifier(self.dropout(pooled))
 
     def _next_sentences(self, output: Any) -> torch.Tensor:

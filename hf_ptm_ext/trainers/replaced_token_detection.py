@@ -183,7 +183,12 @@ class ElectraForReplacedTokenDetection(AuxiliaryObjective):
         return ModelOutput(loss=loss, mlm_loss=mlm_loss, rtd_loss=rtd_loss, logits=found)
 
     def _corrupt(
-        self, input_ids: torch.Tensor, labels: torch.Tensor, label_positions: torch.Tensor | None, more: dict[str, Any]
+        self,
+        input_ids: torch.Tensor,
+        labels: torch.Tensor,
+        label_positions: torch.Tensor | None,
+        more: dict[str, Any],
+        generator: torch.Generator | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Logits and labels of the generator, the text with sampled tokens, and where these are not the original."""
         states = self.generator.electra(input_ids=input_ids, **more)[0]
@@ -192,7 +197,7 @@ class ElectraForReplacedTokenDetection(AuxiliaryObjective):
         logits = self.generator.generator_lm_head(self.generator.generator_predictions(selected))
         original = torch.where(labels != -100, labels, input_ids)
         kept = original.reshape(-1).index_select(0, places)  # in slots without a label
-        drawn = sample_tokens(logits, self.temperature)
+        drawn = sample_tokens(logits, self.temperature, generator)
         if label_positions is not None:  # of a token that has two slots the first one's counts
             first = (label_positions[:, :, None] == label_positions[:, None, :]).int().argmax(-1)
             drawn = drawn.view(label_positions.shape).gather(1, first).reshape(-1)
@@ -215,12 +220,16 @@ class ElectraForReplacedTokenDetection(AuxiliaryObjective):
         return torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
 
     def evaluation_sums(self, **batch: Any) -> dict[str, torch.Tensor]:
-        """Sums of a batch: `mlm`, `rtd`, and of it what was replaced (recall) and what was so called (precision)."""
+        """Sums of a batch: `mlm`, `rtd`, and of it what was replaced (recall) and what was so called (precision).
+
+        The same tokens are sampled in every evaluation.
+        """
         labels = batch.pop("labels")
         masks = batch.pop("attention_mask", None), batch.pop("sequence_ids", None)
         more = self._more(batch.get("token_type_ids"), batch.get("position_ids"), *masks)
         ids = batch["input_ids"]
-        logits, targets, corrupted, replaced = self._corrupt(ids, labels, None, more)
+        draws = torch.Generator(ids.device).manual_seed(0)
+        logits, targets, corrupted, replaced = self._corrupt(ids, labels, None, more, draws)
         text = self._text(ids, *masks)
         found, wanted = self.model(input_ids=corrupted, **more).logits[text], replaced[text].long()
         both = torch.stack([torch.zeros_like(found), found], dim=-1)

@@ -154,6 +154,14 @@ def test_the_loss_is_liberts_with_next_sentences(tokenizer):
     torch.testing.assert_close(output.loss, expected + output.relation_loss)
 
 
+def test_the_pooler_reads_the_first_token_on_whichever_side_padding_is():
+    model = LexicalRelationModel(BertForMaskedLM(BertConfig(vocab_size=20, **SHAPE, **NO_DROPOUT))).eval()
+    pair = {"relation_input_ids": torch.tensor([[0, 2, 5, 3, 6, 3]])}
+    pair["relation_attention_mask"] = (pair["relation_input_ids"] > 0).long()
+    states = model.model.bert(pair["relation_input_ids"], attention_mask=pair["relation_attention_mask"])[0]
+    torch.testing.assert_close(model(**pair).relation_logits, model.classifier(model.pooler(states[:, 1]).tanh()))
+
+
 def test_what_does_not_fit_is_refused(tmp_path, tokenizer):
     config = BertConfig(vocab_size=len(tokenizer), **SHAPE)
     with pytest.raises(ValueError, match="BertModel without a vocabulary"):
