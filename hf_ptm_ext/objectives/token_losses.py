@@ -1,6 +1,7 @@
 """Cross entropy over labelled tokens: masked language models, encoder-decoders, SiATL's auxiliary language model."""
 
 from math import exp, log
+from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy
@@ -69,6 +70,22 @@ def masked_lm_loss(
         2.0794
     """
     return label_smoothed_loss(logits, labels, num_items_in_batch)
+
+
+def update_loss(
+    outputs: Any,
+    labels: torch.Tensor,
+    num_items_in_batch: torch.Tensor | int | None = None,
+    *,
+    label_smoothing: float = 0,
+) -> torch.Tensor:
+    """Cross-entropy of a model's `logits` as the mean over all labels of an update, a Trainer's `compute_loss_func`.
+
+    Upstream's classes return the mean of a micro-batch, and the Trainer adds it up undivided when gradients are
+    accumulated, and multiplies it by the number of processes.
+    """
+    logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
+    return label_smoothed_loss(logits, labels.to(logits.device), num_items_in_batch, label_smoothing)
 
 
 def next_token_loss(

@@ -1,18 +1,23 @@
 """The pre-training Trainer: resumable data and masks, evaluation in running sums."""
 
+import inspect
 import time
 from typing import Any
 
 import torch
 from accelerate.utils import gather_object
 from torch.utils.data import DataLoader, Subset
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 from transformers.trainer_utils import speed_metrics
 
+from ..objectives.token_losses import update_loss
 from .base import OwnEvaluationCollator
 from .collator_state import restart
 
 # Labelled positions whose logits are alive at once in the evaluation of any masked language model.
 LABELS_AT_ONCE = 128
+# Classes of upstream with logits at every label.
+ENCODERS = {*MODEL_FOR_MASKED_LM_MAPPING_NAMES.values(), "XLNetLMHeadModel"}
 
 
 def metrics_from_sums(sums: dict[str, torch.Tensor], weights: dict[str, float], prefix: str) -> dict[str, float]:
@@ -81,12 +86,21 @@ class PreTrainingTrainer(OwnEvaluationCollator):
     """Trainer of the pre-training job: `PtmTrainer`, evaluated in running sums.
 
     A model with `evaluation_sums` is evaluated without gathering logits: memory does not grow with the evaluation set.
+    The loss of upstream's masked language models, a mean of each micro-batch, is one over the labels of an update.
 
     Args:
         args: as `transformers.Trainer`.
         eval_collator: makes evaluation batches (default: a copy of `data_collator`); reset before each evaluation.
         kwargs: as `transformers.Trainer`.
     """
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        model = self.accelerator.unwrap_model(self.model)
+        encodes = type(model).__name__ in ENCODERS and not model.config.is_encoder_decoder
+        counts = "num_items_in_batch" in inspect.signature(model.forward).parameters
+        if encodes and not counts and self.compute_loss_func is None and self.label_smoother is None:
+            self.compute_loss_func = update_loss
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         """Batches of this process's share of the rows, each row in exactly one process."""

@@ -41,7 +41,7 @@ def fixed_rows(width=30, vocab_size=60):
     return rows
 
 
-def one_update(folder, batch, accumulation, model=None, rows=None, **options):
+def one_update(folder, batch, accumulation, model=None, rows=None, trainer_class=PtmTrainer, **options):
     """Train for one update of SGD; by default SpanBERT on the fixed rows."""
     torch.manual_seed(0)
     config = SpanBertConfig(
@@ -72,7 +72,7 @@ def one_update(folder, batch, accumulation, model=None, rows=None, **options):
         dataloader_pin_memory=False,
         use_cpu=True,
     )
-    trainer = PtmTrainer(
+    trainer = trainer_class(
         model=SpanBertForPreTraining(config) if model is None else model,
         args=args,
         train_dataset=fixed_rows() if rows is None else rows,

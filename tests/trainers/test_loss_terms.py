@@ -6,9 +6,9 @@ from datasets import Dataset
 from transformers import BertConfig, BertForMaskedLM, DistilBertForMaskedLM, RobertaForMaskedLM, TrainingArguments
 
 from hf_ptm_ext import DataCollatorForMaskedLanguageModeling, DataCollatorForWholeWordMasking
-from hf_ptm_ext.cli.tasks.base import update_loss
 from hf_ptm_ext.data import pretraining_dataset
-from hf_ptm_ext.trainers import PtmTrainer
+from hf_ptm_ext.objectives.token_losses import update_loss
+from hf_ptm_ext.trainers import PreTrainingTrainer, PtmTrainer
 from hf_ptm_ext.trainers.pretraining import sums_of_batch
 from tests.trainers.fixed_rows import fixed_rows, one_update
 from tests.trainers.runs import small_model, trainer
@@ -60,8 +60,11 @@ def test_any_masked_language_model_is_evaluated_at_its_labels(documents, tokeniz
     assert not model.get_output_embeddings()._forward_pre_hooks, "nothing is left on the model"
 
 
+@pytest.mark.parametrize(
+    "options", [{"compute_loss_func": update_loss}, {"trainer_class": PreTrainingTrainer}], ids=["job", "trainer"]
+)
 @pytest.mark.parametrize(("batch", "accumulation"), [(2, 4), (1, 8)])
-def test_upstream_classes_accumulate_exactly_in_the_job(tmp_path, batch, accumulation):
+def test_upstream_classes_accumulate_exactly(tmp_path, batch, accumulation, options):
     """Case G07 for `mlm` and `wwm`: upstream's forward returns the mean of a micro-batch."""
     rows = [{name: row[name] for name in ("input_ids", "attention_mask", "labels")} for row in fixed_rows()]
 
@@ -75,7 +78,7 @@ def test_upstream_classes_accumulate_exactly_in_the_job(tmp_path, batch, accumul
             hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.0,
         )
-        return one_update(folder, *sizes, BertForMaskedLM(config), rows, compute_loss_func=update_loss)
+        return one_update(folder, *sizes, BertForMaskedLM(config), rows, **options)
 
     whole, pieces = update(tmp_path / "whole", 8, 1), update(tmp_path / "pieces", batch, accumulation)
     assert pieces.state.log_history[0]["loss"] == pytest.approx(whole.state.log_history[0]["loss"], rel=1e-5)

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from transformers import DataCollatorWithPadding
 
-from ...objectives import label_smoothed_loss
+from ...objectives.token_losses import update_loss
 from ..loading import set_labels
 
 IGNORED = -100
@@ -33,18 +32,6 @@ class Rows:
 def rows_of(encoded: Any) -> list[dict[str, Any]]:
     """A tokenizer's columns as rows."""
     return [dict(zip(encoded, values, strict=True)) for values in zip(*encoded.values(), strict=True)]
-
-
-def update_loss(
-    outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None, *, label_smoothing: float = 0.0
-) -> torch.Tensor:
-    """Cross-entropy as the mean over all labels of an update.
-
-    Upstream's classifiers return the mean of a micro-batch, and the Trainer adds it up undivided when gradients are
-    accumulated.
-    """
-    logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
-    return label_smoothed_loss(logits, labels.to(logits.device), num_items_in_batch, label_smoothing)
 
 
 class Task(ABC):
