@@ -18,10 +18,10 @@ MOST_LINES = {
     "masking": 3_020,
     "metrics": 1_300,
     "models": 16_800,
-    "objectives": 1_691,
+    "objectives": 1_712,
     "pipelines": 1_000,
     "root files": 1_410,
-    "trainers": 6_650,
+    "trainers": 6_670,
 }
 LONGEST_FILE, LONGEST_FUNCTION, REPETITION = 600, 80, 0.05
 # Errors that name what is wrong without printing a value, since there is none to print.

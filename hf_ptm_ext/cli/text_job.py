@@ -10,6 +10,7 @@ from typing import Any
 from transformers import set_seed
 
 from ..hub.model_card import check_card_fields
+from ..objectives.token_losses import update_loss
 from ..trainers import push_folder
 from .checkpoint_names import check_names, load_tokenizer
 from .console import is_first_process, phase
@@ -32,7 +33,6 @@ from .runs import (
 from .seeded import SeededJob, push_results
 from .signature import signature_of
 from .tables import print_table
-from .tasks.base import update_loss
 from .training_summary import TrainingSummary
 
 logger = logging.getLogger(__name__)

@@ -23,10 +23,10 @@ from transformers import (
 from hf_ptm_ext.cli import main
 from hf_ptm_ext.cli.finetune import parse
 from hf_ptm_ext.cli.tasks import TASKS, ClassificationTask, TaggingTask
-from hf_ptm_ext.cli.tasks.base import update_loss
 from hf_ptm_ext.data import LabelledText, TaggedWords, spans_of, tags_of, train_wordpiece
 from hf_ptm_ext.hub import validate_model_card
 from hf_ptm_ext.metrics import entity_scores
+from hf_ptm_ext.objectives.token_losses import update_loss
 from hf_ptm_ext.trainers import ResumableTrainer
 from tests.cli.jobs import recipes_of, run_process
 from tests.hub.loopback_hub import running

@@ -19,10 +19,11 @@ from ...data.question_answering import (
 )
 from ...hub import add_question_answering_pipeline
 from ...metrics.answers import answer_tokens, best_null_threshold, overlap_answer, question_answering_scores
+from ...objectives.token_losses import update_loss
 from ...pipelines.postprocessing import postprocess_qa_predictions
 from ..arguments import AUTO, TaskDataArguments
 from ..console import in_parts
-from .base import Rows, Task, rows_of, update_loss
+from .base import Rows, Task, rows_of
 
 logger = logging.getLogger(__name__)
 
