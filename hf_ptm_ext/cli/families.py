@@ -13,6 +13,8 @@ from .recipes import parse_overrides
 OWN_FAMILIES = tuple(family.model_type for family in FAMILIES)
 # Architectures whose checkpoints the families on BERT's names read.
 READ_AS_BERT = ("bert",)
+# Beside RoBERTa's, whose first position is behind that of padding.
+BEHIND_PADDING = ("camembert", "ibert", "longformer", "luke", "mpnet", "xmod")
 # What configs call the dropout of hidden states, attention and activations; that of heads is another.
 DROPOUTS = (
     *("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "activation_dropout"),
@@ -119,7 +121,8 @@ def new_config(model: Any, config: Any, tokenizer: Any, positions: int, **more: 
     fields = {} if model.config_name is None else {name: known[name] for name in known if name != "model_type"}
     fields |= fitted_fields(config, tokenizer)
     if model.config_name is None and "max_position_embeddings" in known:
-        before = 2 if "roberta" in config.model_type else 0  # the first position is behind that of padding
+        behind = "roberta" in config.model_type or config.model_type in BEHIND_PADDING
+        before = max(int(fields.get("pad_token_id") or 0) + 1, 2) if behind else 0
         fields["max_position_embeddings"] = max(positions, 512) + before
     return cls(**{**fields, **more, **overrides(model, known, cls.__name__)})
 

@@ -10,6 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import (
+    AutoConfig,
+    AutoModel,
     AutoModelForQuestionAnswering,
     AutoTokenizer,
     BertConfig,
@@ -22,7 +24,10 @@ from transformers import (
 
 from hf_ptm_ext import KAdapterConfig, KAdapterForRelationClassification, KAdapterForSequenceClassification
 from hf_ptm_ext.cli import main
+from hf_ptm_ext.cli.families import new_config
 from hf_ptm_ext.cli.loading import head_names, in_order, load_model
+from hf_ptm_ext.cli.options import read_options
+from hf_ptm_ext.cli.pretrain_arguments import GROUPS
 from hf_ptm_ext.data import train_wordpiece
 from tests.cli.jobs import ROOT
 from tests.cli.test_finetune import words_of
@@ -300,6 +305,17 @@ def test_positions_are_checked_before_anything_is_read(polar, tmp_path, capfd, j
     said = capfd.readouterr().err.strip().splitlines()[-1]
     assert "`max_seq_length`" in said
     assert "32" in said
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "camembert", "mpnet"])
+def test_a_new_model_has_a_position_for_every_token(family):
+    tokenizer = train_wordpiece([["a b c d"]], 40)
+    model, _, _, _ = read_options(["--family", family], GROUPS, "pretrain")
+    config = new_config(model, AutoConfig.for_model(family), tokenizer, 600)
+    with torch.device("meta"):
+        table = AutoModel.from_config(config).embeddings.position_embeddings
+    first = 0 if table.padding_idx is None else table.padding_idx + 1
+    assert table.num_embeddings - first >= 600
 
 
 @pytest.mark.parametrize("job", JOBS)
