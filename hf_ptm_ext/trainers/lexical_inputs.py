@@ -5,6 +5,7 @@ around any model of the family again, such as a classifier. What is unknown adds
 the same model as one whose every word is unknown.
 """
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -197,6 +198,11 @@ class LexicalInputModel(LexicalInputs):
         >>> torch.equal(model(input_ids=ids, word_polarity_ids=torch.tensor([[2, 1, 0, 2]])).logits, plain)
         False
     """
+
+    def __init__(self, model: Any, lexical: LexicalEmbeddings):
+        super().__init__(model, lexical)
+        # The loss is the model's: upstream's classifiers give the mean of a micro-batch, whatever they are told.
+        self.accepts_loss_kwargs = "num_items_in_batch" in inspect.signature(self.model.forward).parameters
 
     def forward(
         self,

@@ -302,6 +302,25 @@ def test_fine_tuning_reads_the_words_and_saves_a_plain_classifier(tmp_path, toke
     torch.testing.assert_close(again(**given).logits, model.eval()(**given).logits)
 
 
+def test_accumulated_batches_are_a_mean_in_fine_tuning(tmp_path):
+    """Upstream's classifiers give the mean of a micro-batch; a Trainer adds them up of a model that takes a count."""
+    found = []
+    for accumulation in (1, 4):
+        torch.manual_seed(0)
+        plain = BertForSequenceClassification(BertConfig(vocab_size=30, **SHAPE, **NO_DROPOUT))
+        given = arguments(
+            tmp_path,
+            max_steps=1,
+            per_device_train_batch_size=8 // accumulation,
+            gradient_accumulation_steps=accumulation,
+        )
+        rows = [{"input_ids": [2, 5, 6, 3], "word_polarity_ids": [2, n % 2, 1, 2], "labels": n % 2} for n in range(8)]
+        trainer = LexicalInputTrainer(LexicalInputModel(plain, SentimentEmbeddings(32)), given, train_dataset=rows)
+        trainer.train()
+        found.append(trainer.state.log_history[0]["loss"])
+    assert found[1] == pytest.approx(found[0], rel=1e-4)
+
+
 # ---- SenseBERT ----
 
 
