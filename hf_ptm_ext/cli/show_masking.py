@@ -215,7 +215,7 @@ def _line(name: str, ids: Any, kinds: list[str], tokenizer: Any) -> Line:
 
 
 def _orders(row: dict[str, np.ndarray], length: int) -> list[Line]:
-    """Of a permutation: how many tokens each sees, which is its place in the order."""
+    """Of a permutation: how many tokens each sees, the more the later it comes in its half of the row."""
     if "perm_mask" not in row:
         return []
     seen = (row["perm_mask"][:length, :length] == 0).sum(axis=1)
