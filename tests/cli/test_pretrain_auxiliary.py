@@ -97,6 +97,14 @@ def test_infoword_trains_any_masked_language_model(finished, tmp_path, capsys):
     assert "`pack_rows` needs a model that keeps the sequences of a row apart" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("length", "share", "most"), [(128, 0.15, 19), (512, 0.15, 79), (64, 0.15, 9), (128, 0.25, 32)]
+)
+def test_the_most_draws_are_those_of_the_code(tmp_path, length, share, most):
+    asked = {**ELECTRA, "max_seq_length": length, "mlm_probability": share, "output_dir": tmp_path}
+    assert Pretrain(*parse(flags(**asked))).objective.collator_options(None)["max_predictions"] == most
+
+
 def test_draws_with_replacement_are_those_of_the_code(tmp_path):
     asked = {**ELECTRA, "with_replacement": True, "mlm_probability": 0.4, "pack_rows": True}
     job = Pretrain(*parse(flags(output_dir=tmp_path, **asked)))

@@ -32,8 +32,10 @@ class ReplacedTokens(Masking):
     collator_class = DataCollatorForMaskedLanguageModeling
 
     def collator_options(self, counts: Any) -> dict[str, Any]:
-        """Whether a token may be drawn twice."""
-        return {"budget": "electra" if self.options.with_replacement else "exact"}
+        """Whether a token may be drawn twice, and the most draws, by the length of a row as in ELECTRA's code."""
+        most = int((float(self.options.mlm_probability or 0) + 0.005) * self.data_args.max_seq_length)
+        budget = "electra" if self.options.with_replacement else "exact"
+        return {"budget": budget, "max_predictions": max(most, 1)}
 
     def check(self) -> None:
         """Refuse arguments that do not go together, and a generator that can be none."""
