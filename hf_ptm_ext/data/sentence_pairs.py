@@ -115,8 +115,7 @@ class PairRule:
         _check_length(max_tokens)
         kept = [_with_tokens(document) for document in documents]
         kept = [document for document in kept if document]
-        if len(kept) < 2:
-            raise ValueError(f"`documents` must hold at least 2 documents with tokens, got {len(kept)}.")
+        _check_number(len(kept))
         for index, document in enumerate(kept):
 
             def another(index: int = index) -> TokenDocument:
@@ -225,7 +224,7 @@ class PairPacker:
     def flush(self) -> list[SentencePair]:
         """Refuse a single document, which has no other."""
         if self._before and self._first:
-            raise ValueError(f"`documents` must hold at least 2 documents with tokens, got {len(self._before)}.")
+            _check_number(len(self._before))
         return []
 
     def state_dict(self) -> dict[str, Any]:
@@ -392,6 +391,14 @@ def gather(document: TokenDocument, start: int, target: int) -> list[Sequence[in
 def _with_tokens(document: TokenDocument) -> TokenDocument:
     """A document's sentences that have tokens."""
     return [sentence for sentence in document if len(sentence)]
+
+
+def _check_number(documents: int) -> None:
+    if documents < 2:
+        raise ValueError(
+            f"`documents` must hold at least 2 documents with tokens, got {documents}: segments of others are drawn. "
+            "Text that is held out must too (`validation_fraction`)."
+        )
 
 
 def _check_length(max_tokens: int) -> None:

@@ -164,3 +164,12 @@ class InfoWordTrainer(AuxiliaryObjectiveTrainer):
     """`PreTrainingTrainer` of an `InfoWordModel`: both terms exact, logged, evaluated, resumed."""
 
     target_columns = ("ngram_labels",)
+
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__(*args, **options)
+        alone = not self.model.gather_negatives or self.args.world_size == 1
+        if self.args.train_batch_size < 2 and alone and self.model.dim_loss_weight:
+            raise ValueError(
+                "`per_device_train_batch_size` must be at least 2 for negatives, which are n-grams of other rows, got "
+                f"{self.args.train_batch_size}. `dim_loss_weight` = 0 leaves the term out."
+            )

@@ -2,7 +2,9 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from datasets import Dataset
@@ -10,7 +12,7 @@ from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
 from hf_ptm_ext.cli import main
-from hf_ptm_ext.cli.pretraining.continual import TASKS, of_task, schedule_of
+from hf_ptm_ext.cli.pretraining.continual import TASKS, accuracy, of_task, schedule_of
 from hf_ptm_ext.hub import validate_model_card
 from hf_ptm_ext.trainers.auxiliary import AUXILIARY_FILE
 from tests.cli.jobs import flags, read_metrics
@@ -127,5 +129,23 @@ def test_relations_of_one_kind_are_refused(tmp_path, capsys):
     assert "must have at least two labels, got ['because']" in capsys.readouterr().err
 
 
+def test_pieces_of_a_folder_of_the_job_are_not_extended(finished, tmp_path, capsys):
+    asked = {**ERNIE, "model_name_or_path": finished, "config_overrides": None, "vocab_size": None, "max_steps": 60}
+    assert main(["pretrain", *flags(output_dir=tmp_path / "no", **asked, extend_vocabulary=5)]) != 0
+    assert "`extend_vocabulary` = 5: the head of task mlm beside" in capsys.readouterr().err
+
+
+def test_few_short_documents_that_hide_nothing_are_trained_on(tmp_path):
+    lines = [f"The keeper {number} saw a good ship and a bad storm.\n\n" for number in range(60)]
+    (tmp_path / "text.txt").write_text("".join(lines))
+    asked = {"objective": "ernie2", "corpus": None, "train_file": tmp_path / "text.txt", "max_eval_rows": 8}
+    asked |= {"vocab_size": 300, "max_seq_length": 32, "max_steps": 60}
+    assert main(["pretrain", *flags(output_dir=tmp_path / "out", **asked)]) == 0
+    assert accuracy(SimpleNamespace(label_ids=np.array([-100]), predictions=np.array([1]))) == {}
+
+
 def test_held_out_text_without_a_row_of_any_task_is_no_table():
     assert len(of_task(Dataset.from_list([]), "mlm")) == 0
+    rows = [{"task": "capitalization", "labels": labels, "label": None} for labels in ([-100, -100], [-100, 1])]
+    assert len(of_task(Dataset.from_list(rows[:1]), "capitalization")) == 0
+    assert len(of_task(Dataset.from_list(rows), "capitalization")) == 2

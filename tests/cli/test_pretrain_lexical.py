@@ -92,6 +92,10 @@ def test_related_words_take_turns_with_text(recipe, relations, tmp_path, caplog)
         ({"objective": "sensebert", "supersenses": WORDNET, "supersense_vocab": WORDS[0]}, "must be among"),
         ({"objective": "sensebert", "supersenses": "nowhere"}, "`supersenses` = nowhere is no file here"),
         ({"objective": "mlm", "supersenses": WORDNET}, "`supersenses` goes with objective sensebert, got "),
+        (
+            {"objective": "sensebert", "supersenses": WORDNET, "family": "spanbert", "pack_rows": True},
+            "`pack_rows` must be off with objective sensebert, got True",
+        ),
         ({"objective": "wwm", "sample_alpha": 0.5}, "`sample_alpha` goes with objective mlm, infoword, tlm, unicoder"),
         (
             {"objective": "sentilare", "opinion_words": [WORDNET / "noun.exc", WORDS[0]], "corpus": "zh"},

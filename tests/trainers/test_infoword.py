@@ -153,6 +153,12 @@ def test_checkpoints_are_plain_and_a_resumed_run_is_the_same(tmp_path, text):
     assert torch.equal(plain(ids).logits, again.model.model.eval()(ids).logits)
 
 
+def test_a_row_alone_has_no_negatives(tmp_path, text):
+    with pytest.raises(ValueError, match=r"`per_device_train_batch_size` must be at least 2 for negatives.* got 1"):
+        trainer_of(tmp_path, text, 1, per_device_train_batch_size=1)
+    trainer_of(tmp_path, text, 1, per_device_train_batch_size=1, dim_loss_weight=0)
+
+
 def test_roberta_is_an_encoder_too(tmp_path, text):
     torch.manual_seed(0)
     model = RobertaForMaskedLM(RobertaConfig(**SMALL | {"vocab_size": len(text[0]), "pad_token_id": 0}))

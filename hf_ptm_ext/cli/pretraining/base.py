@@ -226,6 +226,8 @@ class Objective(ABC):
                 f"`max_seq_length` must not exceed the model's {positions} positions, got {data.max_seq_length}."
             )
         if data.pack_rows and not takes(trained, "sequence_ids"):
+            if takes(self.model, "sequence_ids"):
+                raise ValueError(f"`pack_rows` must be off with objective {self.name}, got {data.pack_rows}.")
             raise ValueError(
                 f"`pack_rows` needs a model that keeps the sequences of a row apart, and {type(self.model).__name__} "
                 "does not take `sequence_ids`. Leave it out, or train a family of this package (`hf-ptm-ext systems`)."

@@ -222,6 +222,12 @@ class Continual(Objective):
         if empty:
             raise ValueError(f"`ernie_tasks` has tasks without a row to train on, {empty}: leave them out.")
         learnt = {name.partition(".")[0] for name in saved_heads(model)}
+        if getattr(self.model_args, "extension", None) is not None and "mlm" in learnt:
+            raise ValueError(
+                f"`extend_vocabulary` = {self.data_args.extend_vocabulary}: the head of task mlm beside "
+                f"`model_name_or_path` = {self.model_args.model_name_or_path} has the pieces of its first run. Extend "
+                "the vocabulary in that one."
+            )
         names = sorted((name for name in TASKS if len(rows[name][0])), key=lambda name: name not in learnt)
         heads = self.heads(classes)
         models = load_task_models(model, {name: heads[name] for name in names}, len(TASKS))
@@ -257,6 +263,8 @@ class Continual(Objective):
                 labels = np.concatenate([np.atleast_1d(label_of(row)) for row in task.train_rows])
                 guess = UnigramBaseline(np.bincount(labels[labels >= 0], minlength=task.model.config.num_labels))
             found = targets[targets != -100].numpy()
+            if not found.size:  # a few short rows of which nothing was hidden
+                continue
             metrics[f"baseline_{name}_accuracy"] = guess.accuracy(found)
             metrics[f"baseline_{name}_loss"] = guess.cross_entropy(found)
         restore(parts, state)
@@ -295,10 +303,11 @@ def in_table(row: dict[str, Any], task: str) -> dict[str, Any]:
 
 
 def of_task(rows: Any, name: str) -> Any:
-    """The rows of one task."""
+    """The rows of one task, none if they have no label; masked rows get theirs later."""
     if rows is None or not len(rows):
         return []
-    return rows.select(np.flatnonzero(np.array(rows["task"]) == name))
+    found = rows.select(np.flatnonzero(np.array(rows["task"]) == name))
+    return found if name == "mlm" or any(np.max(label_of(row)) >= 0 for row in found) else []
 
 
 def label_of(row: dict[str, Any]) -> Any:
@@ -323,4 +332,5 @@ def schedule_of(names: Sequence[str], learnt: int, max_steps: int) -> ContinualS
 def accuracy(prediction: Any) -> dict[str, float]:
     """Share of the labels that are predicted."""
     kept = prediction.label_ids != -100
-    return {"accuracy": float((prediction.predictions[kept] == prediction.label_ids[kept]).mean())}
+    right = prediction.predictions[kept] == prediction.label_ids[kept]
+    return {"accuracy": float(right.mean())} if right.size else {}
