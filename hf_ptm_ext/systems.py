@@ -294,10 +294,13 @@ def facts_of(system: System) -> dict[str, str]:
 
 
 def find_system(name: str) -> System:
-    """A system by its name or family, whatever its case."""
+    """A system by its name or family, whatever its case, or by its recipe of `pretrain`."""
     wanted = name.lower()
     for system in SYSTEMS:
         if wanted in (system.name.lower(), system.family):
+            return system
+    for system in SYSTEMS:
+        if f"pretrain {wanted}.yaml" in system.command or f"--objective {wanted} " in system.command:
             return system
     known = {one for system in SYSTEMS for one in (system.name, system.family) if one}
     raise ValueError(f"there is no system {name!r}.{did_you_mean(name, known)} See `hf-ptm-ext systems`.")

@@ -66,6 +66,9 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what was asked for and, if asked, write the picture."""
+    png = arguments.png
+    if png is not None and (png.suffix.lower() != ".png" or png.is_dir() or not png.parent.is_dir()):
+        raise ValueError(f"`--png` must be a .png file in a folder that is there, got {png}.")
     if arguments.what == "knowledge":
         from .show_knowledge import run as show_knowledge
 

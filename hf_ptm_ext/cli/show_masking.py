@@ -113,16 +113,18 @@ def draws_of(
 def _prepared(text: str, name: str, tokenizer: str | None, overrides: Sequence[str], segmenter: str | None) -> Any:
     """An objective with a tokenizer and a model of no weights, and the documents."""
     from datasets import disable_progress_bars
-    from transformers import AutoTokenizer
     from transformers.utils.logging import disable_progress_bar
 
     from ..data import embedded_corpus, train_wordpiece
+    from .checkpoint_names import tokenizer_of
     from .options import read_options
     from .pretrain_arguments import GROUPS
     from .pretraining import OBJECTIVES
 
     language = "zh" if CJK.search(text) else "en"
     words = ["--objective", name, *(["--segmenter", segmenter] if segmenter else [])]
+    if name in OBJECTIVES and OBJECTIVES[name].parallel and not any(one.startswith("languages=") for one in overrides):
+        words += ["--languages", "en", "zh" if language == "zh" else "de"]  # two numbers of the model
     words += ["--overrides", *overrides] if overrides else []
     model, data, options, _ = read_options(words, GROUPS, "pretrain")
     objective = OBJECTIVES[options.objective](model, data, options)
@@ -133,7 +135,7 @@ def _prepared(text: str, name: str, tokenizer: str | None, overrides: Sequence[s
         trained = train_wordpiece([*own * 3, *corpus], 6000)
         objective.prepare(objective.fit(trained))
     else:
-        objective.prepare(AutoTokenizer.from_pretrained(tokenizer))
+        objective.prepare(tokenizer_of(tokenizer, "--tokenizer"))
     logging.getLogger("transformers").setLevel(logging.ERROR)
     disable_progress_bars()
     disable_progress_bar()

@@ -119,7 +119,7 @@ def test_architectures_of_transformers_start_from_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--objective ngram --sentence_pairs order", "big_bird, ernie, megatron-bert, mobilebert; got spanbert"),
+        ("--objective ngram --sentence_pairs order", "ernie, megatron-bert, mobilebert; got spanbert: name one"),
         ("--objective ngram --family nezha --sentence_pairs structure", "= structure goes with albert"),
         ("--objective span --sentence_pairs order", "`sentence_pairs` = order is none of objective span"),
         ("--objective unilm --sentence_pairs order", "`sentence_pairs` = order is none of objective unilm"),

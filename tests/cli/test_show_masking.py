@@ -12,7 +12,7 @@ TEXT = "The old keeper of the lighthouse saw no ship in the harbour that night. 
 PARALLEL = "The old keeper saw a ship. ||| Der alte Mann sah ein Schiff."
 # What some objectives cannot do without, as `--overrides`; of files see below. A new objective that fails here needs
 # an entry, or a column of its batch that `show_masking` does not know.
-NEEDED = {"tlm": ['languages=["en","de"]'], "unicoder": ['languages=["en","de"]'], "ernie": ["segmenter=jieba"]}
+NEEDED = {"unicoder": ['languages=["en","fr"]'], "ernie": ["segmenter=jieba"]}
 FILES = {
     "macbert": "similar_words",
     "ernie_thu": "entity_table",
@@ -112,3 +112,17 @@ def test_mistakes_are_one_line(words, message, capsys):
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--png", "."], "`--png` must be a .png file in a folder that is there, got ."),
+        (["--png", "no/where.png"], "`--png` must be a .png file in a folder that is there, got no/where.png"),
+        (["--tokenizer", "/no/where"], "`--tokenizer` = /no/where does not exist"),
+        (["--objective", "ngram", "--overrides", "sentence_pairs=order"], "got spanbert: name one by `family`"),
+    ],
+)
+def test_what_cannot_be_is_told(words, told, capsys):
+    assert main(["show", "masking", TEXT, *words]) == 2
+    assert told in capsys.readouterr().err

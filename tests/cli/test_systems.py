@@ -56,6 +56,12 @@ def test_a_system_is_told_by_its_name_or_its_family(capsys):
     assert "Did you mean 'kbert'?" in capsys.readouterr().err
 
 
+def test_a_system_is_found_by_its_recipe_and_objective(capsys):
+    for name, found in {"ernie2": "ERNIE 2.0", "domain_adaptation": "BioBERT", "xlnet": "XLNet"}.items():
+        assert cli.main(["systems", name]) == 0
+        assert capsys.readouterr().out.startswith(found)
+
+
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
 def test_every_system_has_a_page_and_a_command_that_parses(system):
     assert (DOCS / f"{system.page}.md").is_file()

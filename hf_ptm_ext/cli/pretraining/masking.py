@@ -91,7 +91,8 @@ class Masking(Objective):
         if asked is not None and not self.own_class and kind not in known:
             raise ValueError(
                 f"`sentence_pairs` = {asked} goes with {', '.join(known)}"
-                f"{'; next with objective span too' if asked == NEXT_SENTENCE else ''}; got {kind}."
+                f"{'; next with objective span too' if asked == NEXT_SENTENCE else ''}; got {kind}: name one by "
+                "`family` or `model_name_or_path`."
             )
 
     def wrap(self, model: Any) -> Any:
