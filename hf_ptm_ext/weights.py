@@ -67,11 +67,10 @@ def extend_embeddings(model: Any, first_id: int, sources: Sequence[Sequence[int]
             longer = [dim for dim, size in enumerate(value.shape) if before.get(name, value.shape)[dim] != size]
             for dim in longer:
                 rows = value.movedim(dim, 0)
-                found = rows[flat.to(value.device)].double() * share[piece].to(value.device).view(
-                    -1, *[1] * (rows.dim() - 1)
-                )
-                new = torch.zeros_like(rows[first_id:], dtype=torch.float64)
-                rows[first_id:] = new.index_add_(0, piece.to(value.device), found).to(value.dtype)
+                parts = rows[flat.to(value.device)].cpu().double()  # not every device has float64
+                new = parts.new_zeros(len(sources), *rows.shape[1:])
+                new.index_add_(0, piece, parts * share[piece].view(-1, *[1] * (rows.dim() - 1)))
+                rows[first_id:] = new.to(value)
 
 
 def _tables(model: Any) -> Iterator[tuple[str, torch.Tensor]]:

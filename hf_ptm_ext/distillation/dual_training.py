@@ -156,16 +156,6 @@ class DualTrainModel(AuxiliaryObjective):
             counts[unit] = rows if labels is None else (labels != -100).sum()
         return counts
 
-    def auxiliary_state_dict(self) -> dict[str, torch.Tensor]:
-        """Projections and the teacher's weights, tied ones once."""
-        kept: dict[str, torch.Tensor] = {}
-        seen: set[int] = set()
-        for name, value in super().auxiliary_state_dict().items():
-            if value.data_ptr() not in seen:
-                seen.add(value.data_ptr())
-                kept[name] = value
-        return kept
-
     # ---- the loss ----
 
     def forward(self, term_scales: dict[str, torch.Tensor] | None = None, **inputs: Any) -> ModelOutput:

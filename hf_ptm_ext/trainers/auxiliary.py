@@ -158,8 +158,13 @@ class AuxiliaryObjective(nn.Module):
         self.model.activation_checkpointing_enable(activation_checkpointing_kwargs, **kwargs)
 
     def auxiliary_names(self) -> list[str]:
-        """Name the parameters that are not the plain model's."""
-        return [name for name in self.state_dict() if not name.startswith(WRAPPED)]
+        """Name the parameters that are not the plain model's, of those that are tied the first."""
+        seen, names = {id(value) for value in self.model.parameters()}, []
+        for name, value in self.state_dict(keep_vars=True).items():
+            if not name.startswith(WRAPPED) and id(value) not in seen:
+                seen.add(id(value))
+                names.append(name)
+        return names
 
     def auxiliary_state_dict(self) -> dict[str, torch.Tensor]:
         """Give the parameters that are not the plain model's."""

@@ -125,12 +125,6 @@ class ElectraForReplacedTokenDetection(AuxiliaryObjective):
     def loss_weights(self) -> dict[str, float]:
         return {"mlm": self.generator_loss_weight, "rtd": self.discriminator_loss_weight, "replaced": 0, "flagged": 0}
 
-    def auxiliary_names(self) -> list[str]:
-        """Name the generator's own parameters: those that it shares are the plain model's."""
-        shared = {id(value) for value in self.model.parameters()}
-        tied = {name for name, value in self.named_parameters(remove_duplicate=False) if id(value) in shared}
-        return [name for name in super().auxiliary_names() if name not in tied]
-
     def count_targets(self, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
         """Tokens that are no padding, over which the discriminator's term is a mean, and labels, one for each slot."""
         labels, slots = batch["labels"], batch.get("label_positions")
