@@ -9,7 +9,7 @@ SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "figures.py"
 # Most lines of each folder. A folder that shrinks lowers its limit; one that must grow says so by raising it here.
 MOST_LINES = {
     "adapters": 1_300,
-    "cli": 12_790,
+    "cli": 12_810,
     "collators": 5_875,
     "conversion": 4_200,
     "data": 9_420,

@@ -85,6 +85,7 @@ class Pretrain(TextJob):
 
     def read(self) -> None:
         """Read the text, and what the objective needs beside it."""
+        self.objective.options.check_files()
         with BadRows(self.data_args.on_bad_rows) as bad, phase("reading the text"):
             self.documents = read_documents(self.data_args)
         self.notes = {**bad.results(), **self.documents.notes}

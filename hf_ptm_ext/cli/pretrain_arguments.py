@@ -294,12 +294,20 @@ class ObjectiveArguments:
         """What the collators take for words."""
         return "column" if self.segmenter is not None else self.word_boundaries
 
+    def check_files(self) -> None:
+        """Refuse files that are not there, before any is read."""
+        for name in self.files:
+            value = getattr(self, name)
+            for path in value if isinstance(value, list) else [value] if value else []:
+                if not Path(path).exists():
+                    raise FileNotFoundError(f"`{name}` = {path} is no file here.{similar_path(path)} Check the path.")
+
     def given(self, *names: str) -> dict[str, Any]:
         """Those of the options that have a value, for the model or the collator."""
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def check(self) -> None:
-        """Refuse options of other objectives, files that are not there, and values that contradict each other."""
+        """Refuse options of other objectives, and values that contradict each other."""
         own = self.of.get(self.objective, ())
         for one in fields(self):
             objectives = [name for name, options in self.of.items() if one.name in options]
@@ -309,11 +317,6 @@ class ObjectiveArguments:
                     f"`{one.name}` goes with objective {', '.join(objectives)}, got {value} with {self.objective}: "
                     "leave it out, or null where a recipe sets it."
                 )
-        for name in self.files:
-            value = getattr(self, name)
-            for path in value if isinstance(value, list) else [value] if value else []:
-                if not Path(path).exists():
-                    raise FileNotFoundError(f"`{name}` = {path} is no file here.{similar_path(path)} Check the path.")
         if self.next_sentence_prediction and self.sentence_pairs not in (None, NEXT_SENTENCE):
             raise ValueError(
                 f"`next_sentence_prediction` is `sentence_pairs` = {NEXT_SENTENCE}, got {self.sentence_pairs}: "
