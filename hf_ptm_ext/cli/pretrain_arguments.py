@@ -186,7 +186,7 @@ class ObjectiveArguments:
         "encoder-decoders (MASS, BART, T5), XLM's translations; others by their system's name.",
         choices=OBJECTIVE_NAMES,
     )
-    mlm_probability: Share | None = option(None, "Share of tokens to predict (0.15).")
+    mlm_probability: PositiveShare | None = option(None, "Share of tokens to predict (0.15).")
     mask_replace_prob: Share | None = option(
         None, "Share of those that become [MASK] (0.8; electra 0.85, sensebert 0.9)."
     )

@@ -160,8 +160,8 @@ def reordering_classes(max_segments: int = 3) -> int:
         >>> reordering_classes(3)
         9
     """
-    if max_segments < 2:
-        raise ValueError(f"`max_segments` must be at least 2, got {max_segments}.")
+    if not 2 <= max_segments <= 7:
+        raise ValueError(f"`max_segments` must be 2 to 7, of 5,913 orders, got {max_segments}.")
     return sum(factorial(number) for number in range(1, max_segments + 1))
 
 

@@ -45,7 +45,7 @@ def read_lexical_constraints(
             if first and second and first != second and (second, first) not in pairs:
                 pairs[first, second] = None
     if not pairs:
-        raise ValueError(f"`paths` must have pairs of words, got none in {[str(path) for path in paths]}.")
+        raise ValueError(f"{', '.join(map(str, paths))}: no line has a pair of words, such as `en_happy en_glad`.")
     found = list(pairs)
     if seed is not None:
         found = [found[place] for place in np.random.default_rng(seed).permutation(len(found))]

@@ -112,7 +112,7 @@ def test_the_schedule_has_about_the_updates_that_are_asked_for():
         ({"streaming": True, "max_steps": 60}, "set streaming off"),
         ({"family": "bert"}, "trains encoders with task embeddings"),
         ({"ernie_tasks": ["capitalization"], "lowercase": False}, "must be a fast one that lower-cases"),
-        ({"max_segments": 1}, "`max_segments` must be at least 2, got 1"),
+        ({"max_segments": 1}, "`max_segments` must be 2 to 7, of 5,913 orders, got 1"),
         ({"pack_rows": True}, "does not take `sequence_ids`"),
     ],
 )

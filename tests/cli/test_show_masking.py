@@ -102,7 +102,7 @@ def test_a_tokenizer_may_be_named(tmp_path, capsys):
         ([], "needs a text"),
         (["a text", "--draws", "0"], "`--draws` must be at least 1, got 0"),
         (["a text", "--objective", "wmm"], "`objective` must be one of"),
-        (["a text", "--overrides", "mlm_probability=2"], "`mlm_probability` must be at least 0 and at most 1, got 2"),
+        (["a text", "--overrides", "mlm_probability=2"], "`mlm_probability` must be above 0 and at most 1, got 2"),
         (["a text", "another"], "'another' is no argument"),
         (["one", "--objective", "mass"], "gives no row of objective mass"),
     ],

@@ -62,7 +62,7 @@ def test_constraints_are_read(tmp_path):
     with pytest.raises(ValueError, match=r"line 1: must have two words, got 'en_happy'"):
         read_lexical_constraints(tmp_path / "b.txt")
     (tmp_path / "b.txt").write_text("\n")
-    with pytest.raises(ValueError, match="must have pairs of words"):
+    with pytest.raises(ValueError, match="no line has a pair of words"):
         read_lexical_constraints(tmp_path / "b.txt")
 
 
