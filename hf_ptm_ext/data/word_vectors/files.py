@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
-import pyarrow
 from numpy.lib.stride_tricks import sliding_window_view
-from pyarrow import csv
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
@@ -161,6 +159,9 @@ class _Block(NamedTuple):
 
 def _columns(bodies: list[bytes], width: int) -> np.ndarray | None:
     """The numbers of lines of text by Arrow's reader; none if it cannot read them."""
+    import pyarrow
+    from pyarrow import csv
+
     names = [str(number) for number in range(width)]
     try:
         found = csv.read_csv(
