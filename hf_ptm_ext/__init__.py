@@ -18,6 +18,7 @@ register()
 _PUBLIC = {
     "adapters": ("AdapterTrainer", "HoulsbyConfig", "PfeifferConfig", "save_adapted"),
     "collators": (
+        "DataCollatorForBackpropagationThroughTime",
         "DataCollatorForDenoisingEntities",
         "DataCollatorForEntityReplacement",
         "DataCollatorForErnieMasking",
@@ -49,7 +50,7 @@ _PUBLIC = {
     ),
     "conversion.entity_tables": ("EntityTable", "EntityVocabulary"),
     "conversion.unilm_tokenizer": ("unilm_tokenizer",),
-    "data": ("extend_vocabulary",),
+    "data": ("ContiguousStreams", "extend_vocabulary"),
     "data.word_vectors": ("WordVectors", "train_word_vectors"),
     "distillation": (
         "DistillationArguments",
@@ -69,6 +70,7 @@ _PUBLIC = {
     "models.visibility_kbert": ("kbert_visible_matrix",),
     "pipelines": ("ExtractiveQuestionAnsweringPipeline", "postprocess_qa_predictions"),
     "trainers": (
+        "BpttTrainer",
         "ContinualMultiTaskTrainer",
         "AuxiliaryObjectiveTrainer",
         "ElectraForReplacedTokenDetection",

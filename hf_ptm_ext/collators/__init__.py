@@ -1,6 +1,7 @@
 """Collators: one objective, one file, one dataclass; they compose the functions of `hf_ptm_ext.masking`."""
 
 from .base import MaskingCollator
+from .bptt import DataCollatorForBackpropagationThroughTime
 from .denoising import DenoisingCollator
 from .denoising_entities import DataCollatorForDenoisingEntities
 from .entity_catalogue import EntityCatalogue
@@ -34,6 +35,7 @@ from .words import describe_words
 
 __all__ = [
     "MASS_VARIANTS",
+    "DataCollatorForBackpropagationThroughTime",
     "DataCollatorForDenoisingEntities",
     "DataCollatorForEntityReplacement",
     "DataCollatorForErnieMasking",

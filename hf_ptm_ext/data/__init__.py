@@ -12,6 +12,7 @@ from .annotated_text import (
     read_typing_examples,
 )
 from .bad_rows import BadRows
+from .contiguous import ContiguousStreams
 from .cross_lingual import alternated_documents, hard_negatives, sentence_vectors, unicoder_rows
 from .entity_documents import (
     EntitySentence,
@@ -95,6 +96,7 @@ __all__ = [
     "SUPERSENSES",
     "BadRows",
     "BlockPacker",
+    "ContiguousStreams",
     "DatasetDocuments",
     "Document",
     "DocumentSource",

@@ -3,6 +3,7 @@
 from .auxiliary import AuxiliaryObjectiveTrainer
 from .auxiliary_lm import AuxiliaryLanguageModelCallback
 from .base import PtmTrainer, ResumableTrainer
+from .bptt import BpttTrainer
 from .entity_replacement import EntityReplacementModel, EntityReplacementTrainer
 from .infoword import InfoWordModel, InfoWordTrainer
 from .knowledge_embedding import KnowledgeEmbeddingModel, KnowledgeEmbeddingTrainer
@@ -51,6 +52,7 @@ from .word_loss import hidden_word_loss, tokens_per_word
 __all__ = [
     "AuxiliaryLanguageModelCallback",
     "AuxiliaryObjectiveTrainer",
+    "BpttTrainer",
     "ContinualBatchSampler",
     "ContinualMultiTaskTrainer",
     "ContinualSchedule",

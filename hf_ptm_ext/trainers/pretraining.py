@@ -109,6 +109,10 @@ class PreTrainingTrainer(OwnEvaluationCollator):
         restart(self.eval_collator)
         return DataLoader(share, batch_size=self.args.per_device_eval_batch_size, collate_fn=self.eval_collator)
 
+    def batch_sums(self, model: Any, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """Float64 `[cross entropy, correct, targets]` of each term of a batch."""
+        return sums_of_batch(model, batch)
+
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
@@ -125,7 +129,7 @@ class PreTrainingTrainer(OwnEvaluationCollator):
             for batch in self.get_eval_dataloader(dataset):
                 batch = self._prepare_inputs(batch)
                 with torch.no_grad(), self.compute_loss_context_manager():
-                    batch_sums = sums_of_batch(model, batch)
+                    batch_sums = self.batch_sums(model, batch)
                 for term, values in batch_sums.items():
                     sums[term] = sums[term] + values if term in sums else values
         model.train(was_training)

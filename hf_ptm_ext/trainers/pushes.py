@@ -29,6 +29,7 @@ NEVER_PUSHED = (*PICKLED_ARGUMENTS, RECIPE, "_*", f"{PREFIX_CHECKPOINT_DIR}-*")
 # What only a resumed training reads; the rest of a checkpoint is the model.
 TRAINING_STATE = (
     *(TRAINING_ARGS_NAME, MANIFEST, JOB_FILE, "trainer_state.json", "data_state_*", "optimizer*", "scheduler.pt"),
+    "carried_state_*",
     *("scaler.pt", "rng_state*", "pytorch_model_fsdp*", "global_step*", "latest", "zero_to_fp32.py", "*.partial"),
     "checkpoint-is-incomplete.txt",
 )

@@ -21,6 +21,8 @@ def is_resumable(dataset: Any) -> bool:
 
 def rows_digest(dataset: Any) -> str | None:
     """A fingerprint of prepared rows, all of them by content; `None` for streams, which have their own."""
+    if hasattr(dataset, "rows_digest"):  # rows that change with the epoch know what they are made of
+        return dataset.rows_digest()
     indexed = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
     if is_resumable(dataset) or not indexed or isinstance(dataset, IterableDataset):
         return None
