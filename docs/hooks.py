@@ -14,7 +14,17 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).resolve().parents[1]
 
 # Modules whose exports have a page in the reference.
-MODULES = ("collators", "masking", "objectives", "trainers", "distillation", "adapters", "metrics", "data")
+MODULES = (
+    "collators",
+    "masking",
+    "objectives",
+    "trainers",
+    "distillation",
+    "adapters",
+    "compression",
+    "metrics",
+    "data",
+)
 MODULES += ("data.augmentation", "pipelines", "hub")
 
 

@@ -48,6 +48,7 @@ _PUBLIC = {
         "DataCollatorWithNgrams",
         "SquadFeatures",
     ),
+    "compression": ("LayerDropCallback", "PruningCallback", "keep_layers", "prune_model", "sparsity_report"),
     "conversion.entity_tables": ("EntityTable", "EntityVocabulary"),
     "conversion.unilm_tokenizer": ("unilm_tokenizer",),
     "data": ("ContiguousStreams", "extend_vocabulary"),

@@ -232,6 +232,13 @@ BERT-of-Theseus | (any encoder) | - | - | - | distillation.TheseusTrainer
     | 2002.02925 | BERT-of-Theseus: Compressing BERT by Progressive Module Replacing
     | how-to/distil
     | distill distill_theseus.yaml --teacher_name_or_path TEACHER --train_file a.tsv --test_file b.tsv
+LayerDrop | (any encoder) | - | - | - | compression.LayerDropCallback
+    | 1909.11556 | Reducing Transformer Depth on Demand with Structured Dropout
+    | how-to/compress
+    | finetune --task classification --layer_drop 0.2 --model_name_or_path BERT --train_file a.tsv --test_file b.tsv
+Compressing BERT | (any model) | - | - | - | compression.PruningCallback
+    | 2002.08307 | Compressing BERT: Studying the Effects of Weight Pruning on Transfer Learning
+    | how-to/compress | -
 """
 
 

@@ -9,8 +9,9 @@ SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "figures.py"
 # Most lines of each folder. A folder that shrinks lowers its limit; one that must grow says so by raising it here.
 MOST_LINES = {
     "adapters": 1_300,
-    "cli": 12_810,
+    "cli": 12_820,
     "collators": 5_940,
+    "compression": 620,
     "conversion": 4_200,
     "data": 9_540,
     "distillation": 4_050,
@@ -20,7 +21,7 @@ MOST_LINES = {
     "models": 16_800,
     "objectives": 1_712,
     "pipelines": 1_000,
-    "root files": 1_410,
+    "root files": 1_420,
     "trainers": 6_870,
 }
 LONGEST_FILE, LONGEST_FUNCTION, REPETITION = 600, 80, 0.05

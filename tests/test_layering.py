@@ -44,7 +44,7 @@ ALLOWED = {
     "collators": {"masking", "data", "models", "pipelines"},
     "distillation": {"objectives", "trainers", "files", "hints"},
     "adapters": {"objectives", "trainers", "hub", "models", "files", "version"},
-    "compression": {"objectives", "trainers"},
+    "compression": {"objectives", "trainers", "distillation"},
     "trainers": {"objectives", "files", "weights", "redaction"},
     "conversion": {"models", "adapters", "files", "weights"},
     "hub": {"models", "pipelines", "files", "hints", "redaction", ""},

@@ -10,7 +10,7 @@ from ..models.configuration_kbert import POOLINGS
 from .arguments import CheckpointArguments, SeededArguments, TaskDataArguments, parse_seeded
 from .encoder import Encoder
 from .options import option
-from .ranges import Size
+from .ranges import Below1, Size
 from .seeded import TaskJob
 
 logger = logging.getLogger(__name__)
@@ -49,6 +49,10 @@ class FinetuneArguments(SeededArguments):
     """Arguments of training, with K-BERT's values (5 epochs, batches of 32, learning rate 2e-5, 10 % warm-up)."""
 
     num_train_epochs: float = option(5.0, "Passes over the data (K-BERT: 5).")
+    layer_keep: str | None = option(
+        None, "Layers of the checkpoint that stay: every-other, how many, or numbers from 0 such as 0,2,5."
+    )
+    layer_drop: Below1 = option(0.0, "LayerDrop: chance of each layer to be left out of an update (paper: 0.2).")
 
 
 GROUPS = (CheckpointArguments, TaskDataArguments, KnowledgeGraphArguments, FinetuneArguments)
@@ -94,6 +98,20 @@ class Finetune(EncoderJob):
         self.knowledge = knowledge
         self.found: dict[str, dict[str, float]] = {}
 
+    def model(self, variant: str, args: Any) -> Any:
+        """The checkpoint with a head, or a part of its layers."""
+        from ..compression import keep_layers
+
+        model, kept = super().model(variant, args), self.training_args.layer_keep
+        return model if kept is None else keep_layers(model, kept)
+
+    def trainer(self, model: Any, variant: str, args: Any) -> Any:
+        """The Trainer of a run, with LayerDrop if asked."""
+        from ..compression import LayerDropCallback
+
+        more = {"callbacks": [LayerDropCallback(args.layer_drop)]} if args.layer_drop else {}
+        return self.plain_trainer(model, variant, args, **more)
+
     def look(self) -> None:
         """Count the knowledge that is in the text; the checkpoint's own graph counts too."""
         self.variants = (TEXT_ONLY,)
@@ -123,6 +141,8 @@ class Finetune(EncoderJob):
         if self.knowledge.kg:
             graphs = ", ".join(Path(file).name for file in self.knowledge.kg)
             given["training"] = {"knowledge graphs": graphs, "max_entities": self.knowledge.max_entities}
+        layers = {"layers kept": self.training_args.layer_keep, "LayerDrop": self.training_args.layer_drop}
+        given["training"] |= {name: value for name, value in layers.items() if value}
         if self.found:
             given["data"] = {
                 "branches per row": {split: found["branches_per_row"] for split, found in self.found.items()}

@@ -118,6 +118,21 @@ def test_a_classifier_is_trained_and_the_folder_is_complete(data, tmp_path, caps
     assert sum(right) / len(right) == pytest.approx(results["runs"][0]["test"]["accuracy"])
 
 
+def test_a_part_of_the_layers_is_trained_with_layer_drop(data, tmp_path, capsys):
+    file = data / "texts.tsv"
+    values = {"task": "classification", "layer_keep": "every-other", "layer_drop": 0.2, "max_steps": 2, "seeds": 0}
+    finetune(tmp_path / "out", data / "bert", file, file, **values)
+    loaded, info = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert (loaded.config.num_hidden_layers, info["missing_keys"]) == (1, set())
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "layers kept" in card
+    assert "LayerDrop" in card
+    words = {**RUN, "model_name_or_path": data / "bert", "train_file": file, "test_file": file, "layer_keep": "0,7"}
+    words |= {"task": "classification", "output_dir": tmp_path / "other"}
+    assert main(["finetune", *words_of(**words)]) == 2
+    assert "rising numbers from 0 to 1, got [0, 7]" in capsys.readouterr().err
+
+
 def test_a_tagger_is_trained_and_its_pipeline_finds_the_entities(data, tmp_path):
     file = data / "tagged.conll"
     values = {"task": "tagging", "num_train_epochs": 25, "learning_rate": 2e-3, "per_device_train_batch_size": 8}

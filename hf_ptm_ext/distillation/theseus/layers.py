@@ -1,6 +1,7 @@
 """The list of an encoder's layers, wherever its class keeps it, and a shorter copy of the encoder."""
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
@@ -13,15 +14,18 @@ PER_LAYER = ("layer_types", "fusion_layer_types")
 STREAMS = {"ernie_thu": 2, "xlnet": 2}
 
 
-def find_layers(model: Any) -> nn.ModuleList:
-    """The list of an encoder's layers: of a known family, by `_distill_qkv`, or the only one of that length."""
+def find_layers(model: Any, argument: str = "predecessor", alike: bool = True) -> nn.ModuleList:
+    """The list of an encoder's layers: of a known family, by `_distill_qkv`, or the only one of that length.
+
+    With `alike` any of them must be able to take another's place; without it each must at least be there for itself.
+    """
     if not isinstance(model, nn.Module) or not hasattr(model, "config"):
-        raise TypeError(f"`predecessor` must be a model of transformers, got {type(model).__name__}.")
+        raise TypeError(f"`{argument}` must be a model of transformers, got {type(model).__name__}.")
     name = type(model).__name__
     if hasattr(model, "peft_config"):
-        raise ValueError(f"`predecessor` is a {name} with adapters of PEFT: merge them first (`merge_and_unload`).")
+        raise ValueError(f"`{argument}` is a {name} with adapters of PEFT: merge them first (`merge_and_unload`).")
     config: Any = model.config
-    _refuse_unequal_layers(name, config)
+    _refuse_unequal_layers(name, config, argument, alike)
     base = base_model(model)
     if config.model_type in LAYOUTS or any(hasattr(type(each), CUSTOM_LAYOUT) for each in (model, base)):
         return base.get_submodule(layout_of(model).layers)
@@ -30,28 +34,44 @@ def find_layers(model: Any) -> nn.ModuleList:
     found = {path: each for path, each in lists.items() if len(each) == number}
     if len(found) != 1:
         raise ValueError(
-            f"`predecessor`: {name} must have one list of `num_hidden_layers` = {number} layers, got "
+            f"`{argument}`: {name} must have one list of `num_hidden_layers` = {number} layers, got "
             f"{sorted(found) or f'none (its lists: {sorted(lists)})'}. Give the class an attribute `{CUSTOM_LAYOUT}` "
             "whose first entry is the path of the list from the base model."
         )
     return next(iter(found.values()))
 
 
-def _refuse_unequal_layers(name: str, config: Any) -> None:
+def _refuse_unequal_layers(name: str, config: Any, argument: str, alike: bool) -> None:
     kinds = set(getattr(config, "layer_types", None) or ())
     reason = None
     if config.model_type == "albert":
         reason = "all its layers are one"
+    elif getattr(config, "conv_kernel_size", 0) and config.model_type.startswith("deberta"):
+        reason = "a convolution follows its first layer (`conv_kernel_size`)"
+    elif not alike:
+        pass
     elif len(kinds) > 1:
         reason = f"its layers attend in several ways ({', '.join(sorted(kinds))})"
     elif config.model_type == "zen" and config.num_hidden_word_layers:
         reason = "each of its layers reads the n-grams of its own depth (`num_hidden_word_layers`)"
-    elif getattr(config, "conv_kernel_size", 0) and config.model_type.startswith("deberta"):
-        reason = "a convolution follows its first layer (`conv_kernel_size`)"
     if reason is not None:
-        raise ValueError(
-            f"`predecessor` must be a stack of layers any of which can take another's place; in {name} {reason}."
-        )
+        others = "any of which can take another's place" if alike else "each of which can be left out"
+        raise ValueError(f"`{argument}` must be a stack of layers {others}; in {name} {reason}.")
+
+
+def copy_with_layers(model: Any, layers: nn.ModuleList, chosen: Sequence[int]) -> Any:
+    """Copy a model with some of its layers only, in their order; config fields with one entry a layer follow."""
+    # Everything but the other layers: `deepcopy` takes what `memo` has already.
+    memo: dict[int, Any] = {}
+    memo[id(layers)] = nn.ModuleList(copy.deepcopy(layers[place], memo) for place in chosen)
+    shorter = copy.deepcopy(model, memo)
+    config = shorter.config
+    for name in PER_LAYER:
+        kinds = getattr(config, name, None)
+        if isinstance(kinds, list | tuple) and len(kinds) == len(layers):
+            setattr(config, name, [kinds[place] for place in chosen])
+    config.num_hidden_layers = len(chosen)
+    return shorter
 
 
 def make_successor(predecessor: Any, layers: int) -> Any:
@@ -76,18 +96,7 @@ def make_successor(predecessor: Any, layers: int) -> Any:
     """
     kept = find_layers(predecessor)
     check_division(len(kept), layers)
-    # Everything but the other layers: `deepcopy` takes what `memo` has already.
-    memo: dict[int, Any] = {}
-    shorter = nn.ModuleList(copy.deepcopy(layer, memo) for layer in kept[:layers])
-    memo[id(kept)] = shorter
-    successor = copy.deepcopy(predecessor, memo)
-    config = successor.config
-    for name in PER_LAYER:
-        kinds = getattr(config, name, None)
-        if isinstance(kinds, list | tuple) and len(kinds) == len(kept):
-            setattr(config, name, list(kinds[:layers]))
-    config.num_hidden_layers = layers
-    return successor
+    return copy_with_layers(predecessor, kept, range(layers))
 
 
 def check_division(layers: int, modules: int) -> int:

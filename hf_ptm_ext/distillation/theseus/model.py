@@ -21,7 +21,7 @@ from .layers import STREAMS, check_division, find_layers, make_successor
 REENTRANT = "the embeddings are frozen, and reentrant checkpointing gives the layers above them no gradient."
 
 
-class _ZeroGradient(torch.autograd.Function):
+class ZeroGradient(torch.autograd.Function):
     """Hands states on; the parameters get a gradient of zeros."""
 
     @staticmethod
@@ -57,8 +57,8 @@ class TheseusModule(nn.Module):
             output = layer(*args, **kwargs)
         if self.idle and torch.is_grad_enabled():
             if isinstance(output, tuple):
-                return (_ZeroGradient.apply(output[0], *self.idle), *output[1:])
-            return _ZeroGradient.apply(output, *self.idle)
+                return (ZeroGradient.apply(output[0], *self.idle), *output[1:])
+            return ZeroGradient.apply(output, *self.idle)
         return output
 
     def _next_inputs(
