@@ -52,6 +52,7 @@ _PUBLIC = {
     "conversion.entity_tables": ("EntityTable", "EntityVocabulary"),
     "conversion.unilm_tokenizer": ("unilm_tokenizer",),
     "data": ("ContiguousStreams", "extend_vocabulary"),
+    "data.labelled_triples": ("TripleEncoder",),
     "data.word_vectors": ("WordVectors", "train_word_vectors"),
     "distillation": (
         "DistillationArguments",
@@ -61,6 +62,7 @@ _PUBLIC = {
         "make_student",
     ),
     "input_embeddings": ("fold_input_embeddings", "init_input_embeddings"),
+    "kg_bert": ("TripleScorer",),
     "models.annotations_ernie_thu": ("DictionaryLinker",),
     "models.answers_san": ("StochasticAnswerHead",),
     "models.beam_search_unilm": ("unilm_beam_search",),

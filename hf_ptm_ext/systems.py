@@ -134,6 +134,10 @@ InfoWord | (any encoder) | - | DataCollatorForInfoWord | mlm dim | trainers.Info
 KEPLER | (any encoder) | - | DataCollatorForKnowledgeEmbedding | mlm ke | trainers.KnowledgeEmbeddingTrainer
     | 1911.06136 | KEPLER: A Unified Model for Knowledge Embedding and Pre-trained Language Representation
     | families/kepler_and_wklm | -
+KG-BERT | (any encoder) | TripleScorer | - | - | -
+    | 1909.03193 | KG-BERT: BERT for Knowledge Graph Completion
+    | how-to/triples
+    | finetune triples.yaml --model_name_or_path BERT --train_file train.tsv --test_file test.tsv
 WKLM | (any encoder) | - | DataCollatorForEntityReplacement | mlm entity | trainers.EntityReplacementTrainer
     | 1912.09637 | Pretrained Encyclopedia: Weakly Supervised Knowledge-Pretrained Language Model
     | families/kepler_and_wklm | -

@@ -15,13 +15,15 @@ from ..data.bad_rows import ERROR, ON_BAD_ROWS
 from ..data.tag_schemes import PLAIN, SCHEMES
 from ..hints import did_you_mean
 from ..hub.model_card import is_hub_id
+from ..metrics.triple_ranking import TIES
 from ..trainers.master_weights import ADAMW, BF16, FP32, WEIGHTS
 from ..trainers.stopping import NONFINITE
 from .options import REQUIRED, option, read_options
 from .ranges import AnyNumber, Below1, Count, RowLength, Seed, Size
 
-TASK_NAMES = ("classification", "tagging", "question-answering", "extraction", "regression")
+TASK_NAMES = ("classification", "tagging", "question-answering", "extraction", "regression", "triples")
 AUTO = "auto"
+TRIPLE_TASKS = (TRIPLE, RELATION, LINK) = ("triple-classification", "relation-prediction", "link-prediction")
 GO_ON = ("auto", "true")
 PARITY_METRICS = ("kbert",)
 ANSWER_METRICS = ("squad", "cmrc")
@@ -347,6 +349,22 @@ class TaskDataArguments(RowArguments, SplitArguments):
     answer_metric: str = option(
         AUTO, "Questions: cmrc is for Chinese, and auto's if `language` is zh.", choices=(AUTO, *ANSWER_METRICS)
     )
+    triple_task: str = option(TRIPLE, "Triples: what is asked (KG-BERT).", choices=TRIPLE_TASKS)
+    entity_text_file: list[str] | None = option(
+        None, "Triples: name<TAB>text of every entity; of several files the last counts. Default: the names."
+    )
+    relation_text_file: list[str] | None = option(None, "Triples: the same of every relation, in order.")
+    num_negatives: Size | None = option(
+        None, "Triples: false ones of each true training triple (KG-BERT: 1, for link prediction 5)."
+    )
+    ranking_candidates: str = option(
+        "all",
+        "Link prediction: rank among all entities, among those that the relation has on this side elsewhere (type), "
+        "or among so many drawn ones (a number).",
+    )
+    ranking_ties: str = option(
+        "realistic", "Ranks: what counts of entities that score like the true one, half, none or all.", choices=TIES
+    )
     file_format: str | None = option(
         None, "For files whose names do not tell.", choices=(*TABLES, "conll", "brat", "squad")
     )
@@ -357,6 +375,12 @@ class TaskDataArguments(RowArguments, SplitArguments):
         if not any((self.validation_file, self.test_file, self.validation_split, self.test_split)):
             raise ValueError(
                 "`validation_file` or `test_file` (or a split) must be named: without it nothing is measured."
+            )
+        among = self.ranking_candidates
+        if among not in ("all", "type") and not (among.isdecimal() and int(among)):
+            raise ValueError(
+                f"`ranking_candidates` must be all, type or a number from 1, got {among!r}: among whom the true "
+                "entity is ranked."
             )
         if self.task in ("question-answering", "extraction") and self.doc_stride >= self.max_seq_length:
             raise ValueError(

@@ -80,7 +80,8 @@ class Splits:
         self.examples = {split: list(found) for split, found in examples.items()}
         read = bad.numbers or [list(range(len(found))) for found in self.examples.values()]
         self._numbers = {
-            split: numbers[: len(self.examples[split])] for split, numbers in zip(examples, read, strict=True)
+            split: [*numbers, *range(len(numbers), len(self.examples[split]))][: len(self.examples[split])]
+            for split, numbers in zip(examples, read, strict=False)  # other files may have been read behind them
         }
         self.evaluated = tuple(split for split in (VALIDATION, TEST) if split in examples)
         self.scored = tuple(split for split in self.evaluated if self._has_labels(split))
@@ -186,7 +187,9 @@ class Splits:
     def produced(self) -> tuple[str, ...]:
         """What an evaluation of the validation data gives."""
         found = (
-            self.task.majority(self.examples[TRAIN], self.examples[VALIDATION]) if VALIDATION in self.scored else ()
+            self.task.majority(self.examples[TRAIN], self.examples[VALIDATION])
+            if VALIDATION in self.scored and not self.task.ranks
+            else ()
         )
         return ("loss", *found)
 
@@ -209,9 +212,9 @@ class Splits:
     def score(self, trainer: Any, split: str, folder: Path | None, *variant: str) -> dict[str, float]:
         """Predict a split, and score it if it has labels."""
         trainer.compute_metrics = None  # that of the validation data
-        rows = self.rows(split, *variant).inputs
+        rows = self.rows(split, *variant)
         with phase(f"predicting {split}"):
-            output = trainer.predict(rows)
+            output = self.task.predicted(trainer, self.examples[split], rows)
         self.write(output, split, folder if trainer.is_world_process_zero() else None, *variant)
         return self.scores(output, split, *variant) if split in self.scored else {}
 

@@ -53,6 +53,11 @@ class OneOfSeveral:
         with naming(f"Task {name}"):
             with BadRows(data_args.on_bad_rows) as bad, phase(f"reading the data of {name}"):
                 examples, task = read_splits(data_args.task, data_args)
+            if task.ranks:
+                raise ValueError(
+                    f"`triple_task` = {data_args.triple_task} ranks by a whole model. Train it by `finetune`, or take "
+                    "triple-classification."
+                )
             self.encoder = Encoder(task, model_args)
             self.task = self.encoder.task
             self.splits = Splits(self.task, examples, self._encode, data_args, bad)

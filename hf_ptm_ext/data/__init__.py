@@ -38,6 +38,13 @@ from .ernie_tasks import (
     token_document_rows,
 )
 from .labelled_text import LabelledText, TextColumns, dataset_labelled_texts, read_labelled_texts
+from .labelled_triples import (
+    LabelledTriple,
+    TripleEncoder,
+    dataset_labelled_triples,
+    read_descriptions,
+    read_labelled_triples,
+)
 from .lexical_relations import lexical_relation_rows, mine_lexical_negatives, read_lexical_constraints
 from .lexicons import (
     SUPERSENSES,
@@ -103,6 +110,7 @@ __all__ = [
     "EntitySentence",
     "FileDocuments",
     "LabelledText",
+    "LabelledTriple",
     "ListDocuments",
     "Mention",
     "NegativeSampler",
@@ -123,6 +131,7 @@ __all__ = [
     "SupersenseTable",
     "TaggedWords",
     "TextColumns",
+    "TripleEncoder",
     "Triples",
     "TypingExample",
     "VocabularyExtension",
@@ -133,6 +142,7 @@ __all__ = [
     "capitalization_rows",
     "dataset_documents",
     "dataset_labelled_texts",
+    "dataset_labelled_triples",
     "dataset_question_examples",
     "dataset_source_target",
     "dataset_tagged_words",
@@ -163,10 +173,12 @@ __all__ = [
     "pretraining_dataset",
     "processor_arguments",
     "question_generation_rows",
+    "read_descriptions",
     "read_documents",
     "read_entity_documents",
     "read_instances",
     "read_labelled_texts",
+    "read_labelled_triples",
     "read_lexical_constraints",
     "read_opinion_lexicon",
     "read_parallel",

@@ -15,6 +15,7 @@ from .classification import (
 )
 from .entities import entity_scores, kbert_span_counts, kbert_span_scores
 from .link_prediction import filtered_ranks, link_prediction_scores, random_scores
+from .triple_ranking import LinkRanks, relation_ranks, triple_ranks
 from .unigram import UnigramBaseline
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Classification",
     "EntityTyping",
+    "LinkRanks",
     "MeanReciprocalRank",
     "QuestionAnswering",
     "RelationClassification",
@@ -53,7 +55,9 @@ __all__ = [
     "question_answering_scores",
     "random_scores",
     "regression_scores",
+    "relation_ranks",
     "relation_scores",
+    "triple_ranks",
     "typing_scores",
 ]
 

@@ -12,12 +12,13 @@ from .masked_lm import MaskedLMTask
 from .mentions import RelationTask, TypingTask
 from .question_answering import ExtractionTask, QuestionAnsweringTask
 from .tagging import TaggingTask
+from .triples import TripleTask
 
 TASKS: dict[str, type[Task]] = {
     cls.name: cls
     for cls in (
         *(ClassificationTask, RegressionTask, TaggingTask, QuestionAnsweringTask, ExtractionTask),
-        *(MaskedLMTask, RelationTask, TypingTask),
+        *(MaskedLMTask, RelationTask, TypingTask, TripleTask),
     )
 }
 
@@ -42,4 +43,4 @@ def read_splits(name: str, data: Any) -> tuple[dict[str, list[Any]], Any]:
     for split, found in examples.items():
         with naming(f"`{split}_file` or `{split}_split`"):
             examples[split] = task.prepare(found)
-    return examples, task
+    return task.completed(examples)

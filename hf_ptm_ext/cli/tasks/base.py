@@ -22,11 +22,13 @@ class Rows:
         inputs: one dictionary a row, with `labels` if all of them are known.
         places: tagging: for each row the token that stands for each word, `None` where a word was cut off.
         windows: question answering: for each row which example it is of, and where its tokens stand in the passage.
+        encoder: triples: what made the rows, and makes those of other triples.
     """
 
     inputs: list[dict[str, Any]]
     places: list[list[int | None]] = field(default_factory=list)
     windows: list[dict[str, Any]] = field(default_factory=list)
+    encoder: Any = None
 
 
 def rows_of(encoded: Any) -> list[dict[str, Any]]:
@@ -39,10 +41,10 @@ class Task(ABC):
 
     Its attributes: `labels`, all classes in order (none for numbers and places); `name`, of the option `task`;
     `kind`, in words; `head`, what follows `AutoModelFor`; `pipeline_tag`, the Hub's; `template`, of the card, and
-    `page`, of the documentation;
-    `readers`, of files and of a data set; `simple`, what the task is guessed by without any training; `shown`, the
-    scores of the tables, the first of which matters most; `outside`, the class of what is no entity; `loss`, of a
-    Trainer's outputs (`None`: the model's own).
+    `page`, of the documentation; `readers`, of files and of a data set; `simple`, what the task is guessed by without
+    any training; `shown`, the scores of the tables, the first of which matters most; `outside`, the class of what is
+    no entity; `ranks`, whether scores need the trained model itself; `loss`, of a Trainer's outputs (`None`: the
+    model's own).
     """
 
     labels: tuple[str, ...]
@@ -56,6 +58,7 @@ class Task(ABC):
     simple: Any = "majority"
     shown: Any
     outside: ClassVar[str | None] = None
+    ranks: ClassVar[bool] = False
     loss: Any = staticmethod(update_loss)
 
     # ---- examples ----
@@ -82,6 +85,10 @@ class Task(ABC):
     def prepare(self, examples: Sequence[Any]) -> list[Any]:
         """Examples as they are compared with predictions."""
         return list(examples)
+
+    def completed(self, examples: dict[str, list[Any]]) -> tuple[dict[str, list[Any]], Any]:
+        """The examples of all splits and the task, with what all of them together tell."""
+        return examples, self
 
     @abstractmethod
     def text_of(self, example: Any) -> str:
@@ -114,6 +121,10 @@ class Task(ABC):
         return tokenizer
 
     # ---- predictions ----
+
+    def predicted(self, trainer: Any, examples: Sequence[Any], rows: Rows) -> Any:
+        """What a Trainer predicts of a split."""
+        return trainer.predict(rows.inputs)
 
     def reduce_logits(self, logits: Any, labels: Any) -> Any:
         """What an evaluation keeps of the outputs."""
