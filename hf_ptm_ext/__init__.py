@@ -61,6 +61,7 @@ _PUBLIC = {
         "TheseusTrainer",
         "make_student",
     ),
+    "e_bert": ("EBertEntities", "fit_linear_map"),
     "input_embeddings": ("fold_input_embeddings", "init_input_embeddings"),
     "kg_bert": ("TripleScorer",),
     "models.annotations_ernie_thu": ("DictionaryLinker",),

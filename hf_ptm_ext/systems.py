@@ -138,6 +138,9 @@ KG-BERT | (any encoder) | TripleScorer | - | - | -
     | 1909.03193 | KG-BERT: BERT for Knowledge Graph Completion
     | how-to/triples
     | finetune triples.yaml --model_name_or_path BERT --train_file train.tsv --test_file test.tsv
+E-BERT | (any encoder) | EBertEntities | - | - | -
+    | 1911.03681 | E-BERT: Efficient-Yet-Effective Entity Embeddings for BERT
+    | how-to/triples | -
 WKLM | (any encoder) | - | DataCollatorForEntityReplacement | mlm entity | trainers.EntityReplacementTrainer
     | 1912.09637 | Pretrained Encyclopedia: Weakly Supervised Knowledge-Pretrained Language Model
     | families/kepler_and_wklm | -

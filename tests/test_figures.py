@@ -9,19 +9,19 @@ SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "figures.py"
 # Most lines of each folder. A folder that shrinks lowers its limit; one that must grow says so by raising it here.
 MOST_LINES = {
     "adapters": 1_300,
-    "cli": 12_820,
+    "cli": 13_130,
     "collators": 5_940,
     "compression": 620,
     "conversion": 4_200,
-    "data": 9_540,
+    "data": 9_815,
     "distillation": 4_050,
     "hub": 2_200,
     "masking": 3_020,
-    "metrics": 1_300,
+    "metrics": 1_490,
     "models": 16_800,
     "objectives": 1_712,
     "pipelines": 1_000,
-    "root files": 1_420,
+    "root files": 1_750,
     "trainers": 6_870,
 }
 LONGEST_FILE, LONGEST_FUNCTION, REPETITION = 600, 80, 0.05

@@ -40,6 +40,7 @@ ALLOWED = {
     "metrics": {"data"},
     "pipelines": set(),
     "input_embeddings": {"collators", "data"},
+    "e_bert": {"collators", "data"},
     "kg_bert": {"data", "metrics"},
     "registration": {"models", "adapters"},
     "collators": {"masking", "data", "models", "pipelines"},

@@ -35,7 +35,7 @@ def filtered_ranks(
         >>> filtered_ranks(triples, np.array([[0, 0, 2]]), 3, distances)  # 2 is true too, so it is taken out
         (array([1., 3.]), array([2, 3]))
     """
-    _check_queries("triples", triples)
+    check_queries("triples", triples)
     ranks, candidates = [], []
     known = np.concatenate([np.asarray(known), np.asarray(triples)]).astype(np.int64)
     for heads in (False, True):
@@ -55,7 +55,7 @@ def filtered_ranks(
     return np.concatenate(ranks), np.concatenate(candidates)
 
 
-def _check_queries(name: str, values: np.ndarray) -> None:
+def check_queries(name: str, values: np.ndarray) -> None:
     if not len(values):
         raise ValueError(f"`{name}` must have at least one entry, got none.")
 
@@ -86,7 +86,7 @@ def link_prediction_scores(ranks: np.ndarray) -> dict[str, float]:
         >>> round(scores["mrr"], 4), round(scores["hits@10"], 4)
         (0.5167, 0.6667)
     """
-    _check_queries("ranks", ranks)
+    check_queries("ranks", ranks)
     return {
         "mrr": float((1 / ranks).mean()),
         "mean_rank": float(ranks.mean()),
@@ -101,7 +101,7 @@ def random_scores(candidates: np.ndarray) -> dict[str, float]:
         >>> random_scores(np.array([2, 2]))["mrr"]  # rank 1 or 2
         0.75
     """
-    _check_queries("candidates", candidates)
+    check_queries("candidates", candidates)
     harmonic = np.cumsum(1 / np.arange(1, candidates.max() + 1))
     return {
         "mrr": float((harmonic[candidates - 1] / candidates).mean()),

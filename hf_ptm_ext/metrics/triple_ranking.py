@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .link_prediction import link_prediction_scores
+from .link_prediction import check_queries, link_prediction_scores
 
 # triples (number, 3) -> scores (number,), larger is better
 Scores = Callable[[np.ndarray], np.ndarray]
@@ -100,8 +100,7 @@ def triple_ranks(
     """
     triples = np.asarray(triples, dtype=np.int64).reshape(-1, 3)
     known = np.asarray(known, dtype=np.int64).reshape(-1, 3)
-    if not len(triples):
-        raise ValueError("`triples` must have at least one entry, got none.")
+    check_queries("triples", triples)
     places, drawn = _Places(ties, tolerance), None
     if not isinstance(candidates, str):
         if candidates < 1:

@@ -71,7 +71,7 @@ class TripleTask(Task):
         return self.asked == LINK
 
     @property
-    def simple(self) -> str:  # type: ignore[override]
+    def simple(self) -> str:
         """What it is guessed by."""
         return {LINK: "random order", RELATION: "most frequent relations"}.get(self.asked, "majority")
 
