@@ -40,7 +40,8 @@ JOBS = {
     "span": "pretrain --objective span --pack_rows true",
     "span_blocks": "pretrain --objective span",
     "unilm": "pretrain --objective unilm --family unilm --pack_rows true",
-    "ernie_thu": "pretrain --objective ernie_thu --entity_table {table} --min_entities 1",
+    "ernie_thu": "pretrain --objective ernie_thu --entity_table {table} --min_entities 1 --pack_rows true",
+    "ernie_thu_pairs": "pretrain --objective ernie_thu --entity_table {table} --min_entities 1",
     "mlm_no_dropout": "pretrain --objective mlm --pack_rows true --dropout 0",
     "mlm_bf16_weights": "pretrain --objective mlm --pack_rows true --weights bf16",
     "mlm_bf16_weights_no_dropout": "pretrain --objective mlm --pack_rows true --weights bf16 --dropout 0",
@@ -174,6 +175,8 @@ def make_files(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     names = sorted({word.lower() for word in words if word.isalpha()})
     triples = (f"{name}\tbeside\t{other}\n" for name, other in pairwise(names))
     (folder / "graph.spo").write_text("".join(triples), encoding="utf-8")
+    usual = {word for word, _ in Counter(word.lower() for word in words).most_common(500)}
+    names = [name for name in names if name not in usual][::4]  # entities at about every tenth word, as in linked text
     vectors = random.normal(size=(len(names), 100)).astype("float32")
     hf_ptm_ext.EntityTable.from_arrays(vectors, names, {name: name for name in names}).save(
         folder / "table.safetensors"

@@ -161,15 +161,16 @@ def pack_row(
 
     Args:
         sequences: Each with `input_ids`, special tokens included, optionally `token_type_ids` of the same length (0 if
-            absent), and optionally integers such as `next_sentence_label`.
+            absent), and optionally further lists of that length, such as `entity_ids`, or integers, such as
+            `next_sentence_label`.
         row_length: Length of the row.
         max_sequences: Most sequences of a row; the length of the lists that hold one integer per sequence.
         pad_token_id: Fills the end.
 
     Returns:
         `input_ids`, `token_type_ids`, `sequence_ids` (1, 2, ...; 0 on padding) and `position_ids` (from 0 in each
-        sequence; 0 on padding), each (row_length,); every integer of the sequences as (max_sequences,), -100 where
-        there is no sequence.
+        sequence; 0 on padding) and the further lists (0 on padding), each (row_length,); every integer of the sequences
+        as (max_sequences,), -100 where there is no sequence.
 
     Examples:
         >>> row = pack_row([{"input_ids": [2, 7, 3]}, {"input_ids": [2, 8, 9, 3]}], 8, 4, pad_token_id=0)
@@ -189,11 +190,16 @@ def pack_row(
         row["token_type_ids"] += sequence.get("token_type_ids") or [0] * length
         row["sequence_ids"] += [number] * length
         row["position_ids"] += range(length)
+    integers = []
+    for name, value in sequences[0].items() if sequences else ():
+        if isinstance(value, list) and name not in row:
+            row[name] = [one for sequence in sequences for one in sequence[name]]
+        elif name not in row:
+            integers.append(name)
     for name, values in row.items():
         values += [pad_token_id if name == "input_ids" else 0] * (row_length - total)
-    for name in sequences[0] if sequences else ():
-        if name not in row:
-            row[name] = [int(sequence[name]) for sequence in sequences] + [-100] * (max_sequences - len(sequences))
+    for name in integers:
+        row[name] = [int(sequence[name]) for sequence in sequences] + [-100] * (max_sequences - len(sequences))
     return row
 
 

@@ -146,6 +146,9 @@ class SelfAttention(nn.Module):
         if isinstance(attention_mask, SequenceBounds):
             kwargs |= attention_mask.arguments()
             attention_mask = None
+        room = -self.attention_head_size % 8 if implementation == "sdpa" and query.is_cuda else 0
+        if room:  # fused kernels with a mask take heads of multiples of 8; zeros change neither scores nor sums
+            query, key, value = (nn.functional.pad(part, (0, room)) for part in (query, key, value))
         context, weights = attention_function(
             self,
             query,
@@ -156,6 +159,7 @@ class SelfAttention(nn.Module):
             scaling=self.scaling,
             **kwargs,
         )
+        context = context[..., : self.attention_head_size] if room else context
         return context.reshape(*input_shape, -1), weights
 
 

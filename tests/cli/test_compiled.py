@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from transformers import (
@@ -13,7 +14,7 @@ from transformers import (
     TrainerCallback,
 )
 
-from hf_ptm_ext import UniLMConfig, UniLMForConditionalGeneration
+from hf_ptm_ext import EntityTable, UniLMConfig, UniLMForConditionalGeneration
 from hf_ptm_ext.cli import distill, finetune, finetune_seq2seq
 from hf_ptm_ext.cli.pretrain import Pretrain, parse
 from hf_ptm_ext.data import embedded_corpus, train_wordpiece
@@ -42,6 +43,7 @@ CASES = {
     "infoword": {},
     "sentilare": {"opinion_words": [LEXICONS / "positive.txt", LEXICONS / "negative.txt"]},
     "sensebert": {"supersenses": LEXICONS / "supersenses.tsv"},
+    "ernie_thu, packed": {"pack_rows": "true", "min_entities": "1"},
     "mass": {},
     "text_infilling": {},
     "span_corruption": {},
@@ -75,6 +77,12 @@ def test_nothing_is_compiled_again_behind_the_second_update(tmp_path, case):
         "output_dir": tmp_path,
         **CASES[case],
     }
+    if objective == "ernie_thu":
+        names = sorted({word for document in embedded_corpus("en")[:150] for word in " ".join(document).split()})[::9]
+        vectors = np.random.default_rng(0).normal(size=(len(names), 8)).astype(np.float32)
+        EntityTable.from_arrays(vectors, names, {name: name for name in names}).save(tmp_path / "table.safetensors")
+        values |= {"entity_table": tmp_path / "table.safetensors"}
+        values["config_overrides"] += ",entity_num_attention_heads=2"
     job = Pretrain(*parse(flags(**values)))
     job.prepare()
     trainer, _ = job.build(*job.variants, job.training_args)

@@ -1,6 +1,7 @@
 """`hf-ptm-ext pretrain --objective ernie_thu`: entities found by name are denoised, the folder is whole."""
 
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from transformers import AutoModelForPreTraining, AutoProcessor
 
 from hf_ptm_ext import EntityTable
 from hf_ptm_ext.cli import main
-from hf_ptm_ext.cli.pretrain import parse
+from hf_ptm_ext.cli.pretrain import Pretrain, parse
 from hf_ptm_ext.data import embedded_corpus
 from tests.cli.jobs import flags, read_metrics
 
@@ -79,6 +80,29 @@ def test_a_run_measures_all_terms_and_its_folder_links_and_reads_text(tmp_path, 
     assert not torch.equal(seen.prediction_logits, unseen.prediction_logits)
 
 
+def test_packed_rows_hold_the_same_pairs_and_measure_all_terms(tmp_path, table):
+    found = {}
+    for name, packed in (("apart", "false"), ("packed", "true")):
+        files = {"entity_table": table / "with.safetensors", "train_file": table / "text.txt"}
+        values = {**SETTINGS, **files, "pack_rows": packed, "row_length": 192 if packed == "true" else None}
+        values = {key: value for key, value in values.items() if value is not None}
+        job = Pretrain(*parse(flags(output_dir=tmp_path / name, max_steps=2, max_train_rows=5000, **values)))
+        job.prepare()
+        trainer, _ = job.build(*job.variants, job.training_args)
+        found[name] = trainer.train_dataset, trainer.eval_dataset
+        assert trainer.train().training_loss > 0
+    pairs = Counter((tuple(row["input_ids"]), tuple(row["entity_ids"])) for rows in found["apart"] for row in rows)
+    inside: Counter = Counter()
+    for row in (row for rows in found["packed"] for row in rows):
+        owners = np.array(row["sequence_ids"])
+        assert len(owners) == 192
+        assert sum(label != -100 for label in row["next_sentence_label"]) == owners.max()
+        for number in range(1, owners.max() + 1):
+            inside[tuple(tuple(np.array(row[name])[owners == number]) for name in ("input_ids", "entity_ids"))] += 1
+    assert sum(inside.values()) == sum(pairs.values()) > len(found["packed"][0])
+    assert inside == pairs
+
+
 def test_titles_may_come_in_a_file_and_the_rows_of_a_resumed_run_are_the_same(tmp_path, table):
     options = {
         "entity_table": table / "without.safetensors",
@@ -105,7 +129,6 @@ def test_titles_may_come_in_a_file_and_the_rows_of_a_resumed_run_are_the_same(tm
         ({"objective": "mlm"}, "`entity_table` goes with objective ernie_thu"),
         ({"min_entities": 500}, "`min_entities` = 500 leaves no row"),
         ({"streaming": True}, "set streaming off"),
-        ({"pack_rows": True}, "`pack_rows` must be off"),
     ],
 )
 def test_what_does_not_go_together_is_refused(tmp_path, table, capsys, options, message):

@@ -181,12 +181,15 @@ class Objective(ABC):
         encoded = list(encode_documents(bar(documents, "documents"), self.tokenizer))
         longest = self.data_args.max_seq_length - self.specials.pair_count
         pairs = self.pairs_of(encoded, longest, np.random.default_rng(seed))
-        rows = [pair.features(self.specials, self.pair_label) for pair in pairs]
-        if self.data_args.pack_rows:
-            most = {"max_sequences": self.data_args.sequences_of_row}
-            packer = RowPacker(self.data_args.tokens_of_row, self.tokenizer.pad_token_id, **most)
-            rows = [row for pair in rows for row in packer.add(pair)] + packer.flush()
-        return rows
+        return self.side_by_side([pair.features(self.specials, self.pair_label) for pair in pairs])
+
+    def side_by_side(self, pairs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The pairs as they are, or packed into rows."""
+        if not self.data_args.pack_rows:
+            return pairs
+        most = {"max_sequences": self.data_args.sequences_of_row}
+        packer = RowPacker(self.data_args.tokens_of_row, self.tokenizer.pad_token_id, **most)
+        return [row for pair in pairs for row in packer.add(pair)] + packer.flush()
 
     def pairs_of(
         self, documents: Sequence[TokenDocument], max_tokens: int, generator: np.random.Generator

@@ -276,10 +276,6 @@ class EntityDenoising(Masking):
     def check(self) -> None:
         """Refuse arguments that do not go together."""
         super().check()
-        if self.data_args.pack_rows:
-            raise ValueError(
-                f"`pack_rows` must be off with objective {self.name}, whose rows are pairs with entities."
-            )
         if self.options.entity_table is None:
             raise ValueError(
                 f"`entity_table` goes with objective ernie_thu, which needs one, got {self.options.entity_table}. "
@@ -333,7 +329,7 @@ class EntityDenoising(Masking):
             raise ValueError(
                 f"`min_entities` = {fewest} leaves no row. Lower it, raise `max_seq_length`, or give more titles."
             )
-        return Dataset.from_list(rows)
+        return Dataset.from_list(self.side_by_side(rows))
 
     def fields(self) -> dict[str, Any]:
         """What the model's config is told."""
