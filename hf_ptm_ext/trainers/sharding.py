@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from accelerate import FullyShardedDataParallelPlugin
-from accelerate.utils import OPTIMIZER_NAME, broadcast_object_list
+from accelerate.utils import OPTIMIZER_NAME, DynamoBackend, broadcast_object_list
 from torch import nn
 from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
@@ -106,6 +106,11 @@ class ShardedModels(TypedTrainer):
         if not named and not os.environ.get("FSDP_TRANSFORMER_CLS_TO_WRAP"):
             self._plugin.transformer_cls_names_to_wrap = layers_to_shard(model)
         self._scalars_to_vectors()
+        compilation = self.accelerator.state.dynamo_plugin
+        backend = compilation.backend
+        if backend != DynamoBackend.NO:
+            self._compile_layers(compilation.to_kwargs())
+            compilation.backend = DynamoBackend.NO
         # Accelerate would shard the embeddings that a model names apart from what is tied to them.
         hidden = [name for name in ("get_input_embeddings", "get_output_embeddings") if hasattr(model, name)]
         for name in hidden:
@@ -113,11 +118,18 @@ class ShardedModels(TypedTrainer):
         try:
             prepared = super()._prepare_for_training(*args, **kwargs)
         finally:
+            compilation.backend = backend
             for name in hidden:
                 delattr(model, name)
         if hasattr(self.model, "evaluation_sums"):
             register_fsdp_forward_method(self.model, "evaluation_sums")
         return prepared
+
+    def _compile_layers(self, options: dict[str, Any]) -> None:
+        """Each sharded layer is compiled by itself: gathering weights between two would break a graph of the whole."""
+        for layer in self.model.modules():
+            if type(layer).__name__ in (self._plugin.transformer_cls_names_to_wrap or ()):
+                layer.forward = torch.compile(layer.forward, **options)
 
     def _scalars_to_vectors(self) -> None:
         """FSDP has no way to shard a parameter without dimensions: until it is saved it is a vector of one."""

@@ -142,7 +142,7 @@ class GuardedUpdates(TypedTrainer):
         optimizer: Any = getattr(self.optimizer, "optimizer", self.optimizer)
         scaler = getattr(self.accelerator, "scaler", None)
         able = self._defers and self.nonfinite == "stop" and getattr(optimizer, "_step_supports_amp_scaling", False)
-        if not able or self.is_deepspeed_enabled or self.is_fsdp_enabled or (scaler and scaler.is_enabled()):
+        if not able or self.is_deepspeed_enabled or (scaler and scaler.is_enabled()):
             return False
         self._ruined = wrong.max() if self._ruined is None else torch.maximum(self._ruined, wrong.max())
         optimizer.grad_scale, optimizer.found_inf = None, self._ruined
