@@ -169,8 +169,8 @@ def pack_row(
 
     Returns:
         `input_ids`, `token_type_ids`, `sequence_ids` (1, 2, ...; 0 on padding) and `position_ids` (from 0 in each
-        sequence; 0 on padding) and the further lists (0 on padding), each (row_length,); every integer of the sequences
-        as (max_sequences,), -100 where there is no sequence.
+        sequence; 0 on padding) and the further lists (0 on padding), each (row_length,); every integer of the
+        sequences as (max_sequences,), -100 where there is no sequence.
 
     Examples:
         >>> row = pack_row([{"input_ids": [2, 7, 3]}, {"input_ids": [2, 8, 9, 3]}], 8, 4, pad_token_id=0)
