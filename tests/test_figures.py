@@ -8,21 +8,21 @@ import pytest
 SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "figures.py"
 # Most lines of each folder. A folder that shrinks lowers its limit; one that must grow says so by raising it here.
 MOST_LINES = {
-    "adapters": 1_300,
-    "cli": 13_130,
-    "collators": 5_940,
-    "compression": 620,
-    "conversion": 4_200,
-    "data": 9_815,
+    "adapters": 1_350,
+    "cli": 14_500,
+    "collators": 6_300,
+    "compression": 2_100,
+    "conversion": 5_300,
+    "data": 11_000,
     "distillation": 4_050,
-    "hub": 2_200,
+    "hub": 2_300,
     "masking": 3_020,
-    "metrics": 1_490,
-    "models": 16_800,
-    "objectives": 1_712,
+    "metrics": 1_450,
+    "models": 23_000,
+    "objectives": 1_800,
     "pipelines": 1_000,
-    "root files": 1_750,
-    "trainers": 6_870,
+    "root files": 1_600,
+    "trainers": 7_400,
 }
 LONGEST_FILE, LONGEST_FUNCTION, REPETITION = 600, 80, 0.05
 # Errors that name what is wrong without printing a value, since there is none to print.
