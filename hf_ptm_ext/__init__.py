@@ -69,6 +69,7 @@ _PUBLIC = {
     "models.beam_search_unilm": ("unilm_beam_search",),
     "models.knowledge_graph_kbert": ("KnowledgeGraph",),
     "models.mix_weighted_layers": ("ScalarMix",),
+    "models.modeling_elmo": ("CharCNNEmbeddings",),
     "models.modeling_mass": ("mass_beam_search",),
     "models.modes_unilm": ("unilm_attention_mask",),
     "models.visibility_kbert": ("kbert_visible_matrix",),

@@ -24,7 +24,7 @@ FULL = (
     *("adapters/test_adapter_trainer.py", "collators/test_randomness.py", "collators/test_denoising_trainers.py"),
     *("conversion/test_damaged.py", "models/ernie_thu/test_processor_files.py", "models/ernie_thu/test_together.py"),
     *("models/ernie_thu/test_updates.py", "models/spanbert/test_accumulation.py", "models/test_generic_code.py"),
-    *("models/distilled_bilstm", "test_wheel.py", "test_docs.py"),
+    *("models/distilled_bilstm", "models/elmo/test_elmo_jobs.py", "test_wheel.py", "test_docs.py"),
 )
 FIRST = (
     "cli/test_help.py",

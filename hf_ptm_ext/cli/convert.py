@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 # Families, each with a module of its name in `hf_ptm_ext.conversion`.
 FAMILIES = (
-    *("ernie_thu", "ib_bert", "k_adapter", "kbert", "mass", "mass_nmt", "nezha", "spanbert", "tinybert", "unilm"),
-    "zen",
+    *("elmo", "ernie_thu", "ib_bert", "k_adapter", "kbert", "mass", "mass_nmt", "nezha", "spanbert", "tinybert"),
+    *("unilm", "zen"),
 )
-CONFIG_NAMES = ("config.json", "bert_config.json", "ernie_config.json")
+CONFIG_NAMES = ("config.json", "bert_config.json", "ernie_config.json", "options.json")
 # Flag of some families alone -> those, and what the parser is told of it: options of the conversion, but for `FILES`.
 FAMILY_OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "--codes": (
@@ -73,7 +73,9 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="the family of the checkpoint, or the method of an adapter of the `adapters` library",
     )
     parser.add_argument(
-        "source", type=Path, help="a .safetensors, .bin, .pt, .pth or .npz file, or a folder with one or with shards"
+        "source",
+        type=Path,
+        help="a .safetensors, .bin, .pt, .pth, .npz or .hdf5 file, or a folder with one or shards",
     )
     parser.add_argument("target", type=Path, help="the folder to write")
     parser.add_argument(

@@ -16,7 +16,8 @@ import torch
 
 from ..files import path_inside, read_json
 
-SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".npz")
+SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".npz", ".hdf5", ".h5")
+HDF5 = (".hdf5", ".h5")
 # The files that stand for a whole folder, in order of preference.
 INDEX_NAMES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 FILE_NAMES = ("model.safetensors", "pytorch_model.bin", "model.pt", "model.npz")
@@ -40,7 +41,7 @@ class Checkpoint:
 
 
 def read_checkpoint(source: str | Path) -> Checkpoint:
-    """Read a `.safetensors`, `.bin`, `.pt`, `.pth` or `.npz` file, or a folder with one of them or a shard index."""
+    """Read a `.safetensors`, `.bin`, `.pt`, `.pth`, `.npz` or `.hdf5` file, or a folder with one or a shard index."""
     path = Path(source)
     if not path.exists():
         raise FileNotFoundError(f"`source` must be a checkpoint file or folder, got {path}, which does not exist.")
@@ -113,6 +114,8 @@ def _read_file(path: Path) -> Checkpoint:
         return Checkpoint(_read_safetensors(path), (path,))
     if path.suffix == ".npz":
         return Checkpoint(_read_npz(path), (path,))
+    if path.suffix in HDF5:
+        return Checkpoint(_read_hdf5(path), (path,))
     return _unwrap(_read_pickle(path), path)
 
 
@@ -164,6 +167,35 @@ def _read_npz(path: Path) -> dict[str, torch.Tensor]:
         raise ValueError(
             f"{path} is cut short or not an archive of numpy arrays ({type(error).__name__}: {_first_line(error)})."
         ) from error
+
+
+def hdf5_library() -> Any:
+    """The library that reads HDF5; it is no requirement of the package."""
+    try:
+        import h5py
+    except ImportError as error:
+        raise ImportError(f"A file of HDF5 needs h5py: `pip install hf-ptm-ext[hdf5]` ({error}).") from error
+    return h5py
+
+
+def _read_hdf5(path: Path) -> dict[str, torch.Tensor]:
+    """The arrays of a file by their paths; links are not followed, nor anything that lies in other files."""
+    import numpy as np
+
+    h5py, found = hdf5_library(), {}
+
+    def take(name: str, part: Any) -> None:
+        if isinstance(part, h5py.Dataset):
+            if part.external or part.is_virtual or part.nbytes > max(SMALL, MOST_PACKED * path.stat().st_size):
+                raise ValueError(f"`{_one_line(name)}` lies outside the file, or claims {part.nbytes:,} bytes")
+            found[name] = torch.from_numpy(np.asarray(part[()]))
+
+    try:
+        with h5py.File(path, "r") as file:
+            file.visititems(take)
+    except Exception as error:  # whatever damaged bytes lead to
+        raise ValueError(f"{path} is cut short or not an HDF5 file of arrays: {_first_line(error)}.") from error
+    return found
 
 
 def _read_pickle(path: Path) -> Any:

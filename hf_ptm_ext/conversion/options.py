@@ -30,7 +30,8 @@ INTEGERS: dict[str, tuple[int, int]] = {
         "feedforward_size ffn_dim encoder_ffn_dim decoder_ffn_dim encoder_ffn_embed_dim decoder_ffn_embed_dim "
         "ent_hidden_size entity_hidden_size max_position_embeddings max_position max_positions max_source_positions "
         "max_target_positions max_relative_position max_pair_targets pair_positional_embedding_size base_hidden_size "
-        "adapter_hidden_size adapter_intermediate_size max_seq_length max_head_positions",
+        "adapter_hidden_size adapter_intermediate_size max_seq_length max_head_positions cell_size projection_dim "
+        "char_embedding_dim max_characters_per_token n_characters",
         WIDTH,
     ),
     **_each(
@@ -44,7 +45,7 @@ INTEGERS: dict[str, tuple[int, int]] = {
     **_each(
         "num_hidden_word_layers adapter_skip_layers first_token_type_id entity_vocab_size pad_token_id pad_id pad "
         "pad_index bos eos eos_and_decoder_start bos_token_id bos_index eos_index mask_index mask_token_id "
-        "decoder_start_token_id source_type_id target_type_id",
+        "decoder_start_token_id source_type_id target_type_id n_highway n_negative_samples_batch",
         FROM_ZERO,
     ),
 }
@@ -52,7 +53,7 @@ INTEGERS: dict[str, tuple[int, int]] = {
 NUMBERS: dict[str, float] = {
     **_each(
         "initializer_range init_std layer_norm_eps layer_norm_epsilon sbo_loss_weight pair_loss_weight "
-        "entity_loss_weight",
+        "entity_loss_weight cell_clip proj_clip",
         math.inf,
     ),
     **_each(
@@ -66,11 +67,11 @@ FLAGS = _each(
     "no_nsp next_sentence_prediction add_pooling_layer no_vm tie_weights tie_word_embeddings share_all_embeddings "
     "share_decoder_input_output_embed no_scale_embedding encoder_normalize_before decoder_normalize_before asm "
     "gelu_activation share_inout_emb use_lang_emb use_relative_position mh_adapter output_adapter original_ln_before "
-    "original_ln_after ln_before ln_after"
+    "original_ln_after ln_before ln_after use_skip_connections"
 )
 WORDS = _each(
     "model_type model_name base_model_name_or_path arch hidden_act activation_fn activation_function "
-    "attention_setting non_linearity"
+    "attention_setting non_linearity activation"
 )
 LISTS = _each("layer_types fusion_layer_types adapter_list adapters architectures leave_out")
 TABLES = _each("lang2id id2lang id2label label2id")

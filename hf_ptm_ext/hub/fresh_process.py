@@ -57,6 +57,9 @@ def seeded_inputs(model: Any) -> dict[str, Any]:
         "input_ids": torch.randint(config.vocab_size, shape, generator=generator),
         "attention_mask": mask,
     }
+    if hasattr(encoder, "max_characters_per_token"):
+        characters = (*shape, encoder.max_characters_per_token)
+        inputs["input_ids"] = torch.randint(1, encoder.n_characters, characters, generator=generator)
     if "token_type_ids" in names:
         kinds = max(getattr(encoder, "type_vocab_size", 1), 1)
         inputs["token_type_ids"] = torch.randint(kinds, shape, generator=generator)

@@ -33,6 +33,8 @@ class EncoderUser(nn.Module):
         self.model = without_pooler(config.encoder_config)
         self.frozen = bool(config.freeze_encoder)
         self.takes = _inputs_of(self.model)
+        # ELMo's sentence boundaries take part in the statistics of layer normalisation.
+        self.bounded = bool(getattr(config, "do_layer_norm", False)) and hasattr(self.model, "without_boundaries")
         self.freeze()
 
     def freeze(self) -> None:
@@ -57,6 +59,8 @@ class EncoderUser(nn.Module):
             given["attention_mask"] = self._mask_for_encoder(**inputs)
         if output_attentions:
             given["output_attentions"] = True
+        if self.bounded:
+            given["keep_boundaries"] = True
         # Adapters inside, or soft prompts in front of the text.
         tensors = (*self.model.parameters(), *filter(torch.is_tensor, given.values()))
         trained = not self.frozen or any(value.requires_grad for value in tensors)

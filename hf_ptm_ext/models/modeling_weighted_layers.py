@@ -136,7 +136,14 @@ class WeightedLayersModel(WeightedLayersPreTrainedModel):
         )
         # A finished mask of more dimensions goes through to the encoder and says nothing of single tokens.
         tokens = attention_mask if two_dimensional(attention_mask) else None
-        mixed = self.mix([states[layer] for layer in self.config.mixed_layers or ()], tokens)
+        inside: Any = self.encoder.model
+        if hasattr(inside, "real_words"):  # ELMo, whose padding is known without a mask
+            tokens = inside.real_words(input_ids, tokens)
+        bounded = tokens is not None and self.encoder.bounded
+        counted = inside.bounded(input_ids, tokens)[1] if bounded else tokens
+        mixed = self.mix([states[layer] for layer in self.config.mixed_layers or ()], counted)
+        if bounded:
+            mixed, *states = [inside.without_boundaries(one, tokens) for one in (mixed, *states)]
         return BaseModelOutputWithPooling(
             last_hidden_state=mixed,
             pooler_output=pooled(mixed, tokens, self.config.pooling),

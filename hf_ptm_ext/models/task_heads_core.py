@@ -48,6 +48,7 @@ NO_COLUMNS = frozenset(
         "kwargs",
         "num_sequences",
         "inner_layer",
+        "keep_boundaries",
         "encoder_hidden_states",
         "output_hidden_states",
         "output_attentions",

@@ -72,11 +72,11 @@ SIZES: dict[str, dict[str, Any]] = {
         ENCODER_DECODER,
     ),
 }
-# A recurrent network has neither the places of adapters nor the projections of LoRA.
+# Recurrent networks have neither the places of adapters nor the projections of LoRA.
 OURS = tuple(
     family.model_type
     for family in FAMILIES
-    if "AutoModel" in family.models and family.model_type != "distilled_bilstm"
+    if "AutoModel" in family.models and family.model_type not in ("distilled_bilstm", "elmo")
 )
 # Those that the two tests with a whole life of an adapter run on; placement is tested on all.
 MAIN = (*OURS, "bert", "roberta", "distilbert", "electra", "albert", "deberta-v2", "mpnet", "bart", "t5", "mt5")

@@ -26,6 +26,7 @@ ADAPTED = (
 AROUND_AN_ENCODER = ("k_adapter", "weighted_layers", "san")
 FIELDS = {
     "distilled_bilstm": {"vocab_size": 60, "embedding_size": 8, "lstm_size": 8},
+    "elmo": {"vocab_size": 60, "filters": [[1, 4], [2, 8]], "cell_size": 12, "projection_dim": 8},
     "san": {"encoder_config": {**ENCODER, "model_type": "bert"}},
 }
 
@@ -96,7 +97,7 @@ def around(model_type, inside, name):
 
 def encoders_inside():
     """Families whose bare encoder can stand inside another model."""
-    left_out = ("mass", "mass_nmt", "distilled_bilstm", *AROUND_AN_ENCODER)
+    left_out = ("mass", "mass_nmt", "distilled_bilstm", "elmo", *AROUND_AN_ENCODER)
     return [family.model_type for family in FAMILIES if family.model_type not in left_out]
 
 
