@@ -171,9 +171,9 @@ class TestFolders:
         assert_is_state(read_checkpoint(tmp_path))
 
     def test_other_suffix(self, tmp_path):
-        (tmp_path / "w.h5").write_bytes(b"\0" * 9)
+        (tmp_path / "w.tflite").write_bytes(b"\0" * 9)
         with pytest.raises(ValueError, match="`source` must end in"):
-            read_checkpoint(tmp_path / "w.h5")
+            read_checkpoint(tmp_path / "w.tflite")
 
 
 @pytest.mark.parametrize(("text", "message"), [("{", "line 1"), ("[]", "JSON object")])
