@@ -62,7 +62,7 @@ _PUBLIC = {
         "make_student",
     ),
     "e_bert": ("EBertEntities", "fit_linear_map"),
-    "input_embeddings": ("fold_input_embeddings", "init_input_embeddings"),
+    "input_embeddings": ("expand_vocabulary", "fold_input_embeddings", "init_input_embeddings"),
     "kg_bert": ("TripleScorer",),
     "models.annotations_ernie_thu": ("DictionaryLinker",),
     "models.answers_san": ("StochasticAnswerHead",),

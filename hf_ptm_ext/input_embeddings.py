@@ -1,5 +1,7 @@
 """Start the input embeddings of any model from word vectors."""
 
+import copy
+import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -281,3 +283,58 @@ def _unknown(oov: str, number: int, values: np.ndarray, seed: int) -> np.ndarray
         return np.zeros(shape)
     mean = np.tile(values.mean(axis=0), (number, 1))
     return mean if oov == "mean" else mean + np.random.default_rng(seed).normal(size=shape) * values.std(axis=0)
+
+
+@torch.no_grad()
+def expand_vocabulary(model: Any, tokenizer: Any, vectors: Any) -> Any:
+    """Give an encoder the words of word vectors: a linear regression from the words that both know makes their rows.
+
+    As Skip-thought does (Kiros et al. 2015, section 2.2). Words that the encoder was trained with keep their rows.
+
+    Args:
+        model: An encoder without output embeddings, `SkipThoughtModel` say; each table of words is expanded.
+        tokenizer: Its tokenizer, of whole words (`data.word_tokenizer`).
+        vectors: `WordVectors`, or gensim's `KeyedVectors`.
+
+    Returns:
+        The tokenizer of the larger vocabulary; new words are behind the old ones.
+
+    Raises:
+        ValueError: the model has output embeddings, the tokenizer cuts words, or they share no word.
+
+    Examples:
+        >>> from hf_ptm_ext import SkipThoughtConfig, SkipThoughtModel
+        >>> from hf_ptm_ext.data import word_tokenizer
+        >>> tokenizer = word_tokenizer(["good", "bad"])
+        >>> model = SkipThoughtModel(SkipThoughtConfig(vocab_size=4, embedding_size=3, gru_size=2))
+        >>> vectors = WordVectors(["good", "bad", "fine"], [[1.0, 0], [-1.0, 0], [0.8, 0]])
+        >>> expand_vocabulary(model, tokenizer, vectors)("fine film")["input_ids"]
+        [4, 1]
+    """
+    source, kind = WordVectors.of(vectors), type(model).__name__
+    backend = json.loads(tokenizer.backend_tokenizer.to_str())
+    if backend["model"]["type"] != "WordLevel":
+        raise ValueError(f"`tokenizer` must be one of whole words, got a {backend['model']['type']} tokenizer.")
+    if model.get_output_embeddings() is not None:
+        raise ValueError(f"`model` must predict no words, got a {kind}: its output layer has no row for new ones.")
+    vocab = backend["model"]["vocab"]
+    shared = [word for word in source.words if word in vocab]
+    new = [word for word in source.words if word not in vocab]
+    if not shared:
+        raise ValueError(f"`vectors` must share words with the tokenizer, got none of its {len(vocab)}.")
+    known, ids = np.c_[source.vectors(shared), np.ones(len(shared))], [vocab[word] for word in shared]
+    old = model.get_input_embeddings().weight.shape[0]
+    tables = [model.get_input_embeddings()]
+    tables += [getattr(module, name) for module, name in model.base_model.word_tables()]
+    rows = [table.weight[ids].double().cpu().numpy() for table in tables]
+    maps = [np.linalg.lstsq(known, each, rcond=None)[0] for each in rows]
+    model.resize_token_embeddings(old + len(new), mean_resizing=False)
+    wide = np.c_[source.vectors(new), np.ones(len(new))]
+    tables = [model.get_input_embeddings()]
+    tables += [getattr(module, name) for module, name in model.base_model.word_tables()]
+    for table, found in zip(tables, maps, strict=True):
+        table.weight[old:] = torch.from_numpy(wide @ found).to(table.weight)
+    vocab.update({word: old + number for number, word in enumerate(new)})
+    larger = copy.deepcopy(tokenizer)
+    larger._tokenizer = type(tokenizer.backend_tokenizer).from_str(json.dumps(backend))
+    return larger

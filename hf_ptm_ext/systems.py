@@ -229,6 +229,15 @@ Distilled BiLSTM | distilled_bilstm | DistilledBiLstmForSequenceClassification
     | 1903.12136 | Distilling Task-Specific Knowledge from BERT into Simple Neural Networks
     | families/distilled_bilstm
     | distill distill_bilstm.yaml --teacher_name_or_path TEACHER --train_file a.tsv --test_file b.tsv
+CoVe | cove | CoveModel CoveForPreTraining | - | - | -
+    | 1708.00107 | Learned in Translation: Contextualized Word Vectors
+    | families/ancestors | convert cove wmtlstm.pth TARGET --word_vectors glove.txt
+Context2Vec | context2vec | Context2VecForMaskedLM | - | - | -
+    | https://aclanthology.org/K16-1006 | context2vec: Learning Generic Context Embedding with Bidirectional LSTM
+    | families/ancestors | convert context2vec MODEL.params TARGET
+Skip-thought | skip_thought | SkipThoughtForPreTraining SkipThoughtModel | - | - | -
+    | 1506.06726 | Skip-Thought Vectors
+    | families/ancestors | convert skip_thought FOLDER TARGET
 Mixed-vocabulary training | (a pair of masked language models) | distillation.DualTrainModel
     | DataCollatorForMixedVocabulary | projection label teacher_label | distillation.DistillationTrainer
     | 1909.11687 | Extreme Language Model Compression with Optimal Subwords and Shared Projections

@@ -48,7 +48,7 @@ ALLOWED = {
     "adapters": {"objectives", "trainers", "hub", "models", "files", "version"},
     "compression": {"objectives", "trainers", "distillation"},
     "trainers": {"objectives", "files", "weights", "redaction"},
-    "conversion": {"models", "adapters", "files", "weights"},
+    "conversion": {"models", "adapters", "data", "files", "weights"},
     "hub": {"models", "pipelines", "files", "hints", "redaction", ""},
 }
 FREE = {"", "__main__", "cli"}

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 # Families, each with a module of its name in `hf_ptm_ext.conversion`.
 FAMILIES = (
-    *("elmo", "ernie_thu", "ib_bert", "k_adapter", "kbert", "mass", "mass_nmt", "nezha", "spanbert", "tinybert"),
-    *("unilm", "zen"),
+    *("context2vec", "cove", "elmo", "ernie_thu", "ib_bert", "k_adapter", "kbert", "mass", "mass_nmt", "nezha"),
+    *("skip_thought", "spanbert", "tinybert", "unilm", "zen"),
 )
 CONFIG_NAMES = ("config.json", "bert_config.json", "ernie_config.json", "options.json")
 # Flag of some families alone -> those, and what the parser is told of it: options of the conversion, but for `FILES`.
@@ -44,12 +44,16 @@ FAMILY_OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
             "help": "the weights are Google's, renamed for UER (google_model.bin), so LayerNorms are BERT's already",
         },
     ),
+    "--word_vectors": (
+        ("cove",),
+        {"type": Path, "help": "file of the word vectors that the weights lack, GloVe's say (default: none)"},
+    ),
     "--encoder": (
         ("k_adapter",),
         {"help": "the folder or repository of the encoder (default: none, it is new)"},
     ),
 }
-FILES = ("codes",)
+FILES = ("codes", "word_vectors")
 # End of a class name -> task of the Hub; other classes fill masks.
 PIPELINE_TAGS = {
     "Model": "feature-extraction",
@@ -122,10 +126,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.family in convert_adapters.METHODS:
         return convert_adapters.run(arguments)
     log_to_console()
-    with phase("reading the checkpoint"):
-        checkpoint = read_checkpoint(arguments.source)
     layout = importlib.import_module(f"hf_ptm_ext.conversion.{arguments.family}").LAYOUT
-    return (_to_original if arguments.to_original else _to_ours)(checkpoint, layout, arguments)
+    with phase("reading the checkpoint"):
+        if arguments.to_original:
+            return _to_original(read_checkpoint(arguments.source), layout, arguments)
+        checkpoint = layout.read(arguments.source, arguments.word_vectors)
+    return _to_ours(checkpoint, layout, arguments)
 
 
 # ---- an original to ours ----

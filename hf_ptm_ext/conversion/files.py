@@ -40,8 +40,11 @@ class Checkpoint:
     words: dict[str, int] = field(default_factory=dict)
 
 
-def read_checkpoint(source: str | Path) -> Checkpoint:
-    """Read a `.safetensors`, `.bin`, `.pt`, `.pth`, `.npz` or `.hdf5` file, or a folder with one or a shard index."""
+def read_checkpoint(source: str | Path, suffix: str | None = None) -> Checkpoint:
+    """Read a `.safetensors`, `.bin`, `.pt`, `.pth`, `.npz` or `.hdf5` file, or a folder with one or a shard index.
+
+    `suffix` says what a file is whose name does not.
+    """
     path = Path(source)
     if not path.exists():
         raise FileNotFoundError(f"`source` must be a checkpoint file or folder, got {path}, which does not exist.")
@@ -51,7 +54,7 @@ def read_checkpoint(source: str | Path) -> Checkpoint:
         raise ValueError(f"`source` must be a checkpoint file or folder, got {path}, which is neither.")
     if path.name.endswith(".index.json"):
         return _read_shards(path)
-    return _read_file(path)
+    return _read_file(path, suffix)
 
 
 def weights_file(folder: Path) -> Path:
@@ -105,16 +108,17 @@ def _read_shards(index: Path) -> Checkpoint:
     return Checkpoint(tensors, tuple(files))
 
 
-def _read_file(path: Path) -> Checkpoint:
-    if path.suffix not in SUFFIXES:
+def _read_file(path: Path, suffix: str | None = None) -> Checkpoint:
+    suffix = suffix or path.suffix
+    if suffix not in SUFFIXES:
         raise ValueError(f"`source` must end in {', '.join(SUFFIXES)}, got {path}.")
     _check_head(path)
     _check_unpacked(path)
-    if path.suffix == ".safetensors":
+    if suffix == ".safetensors":
         return Checkpoint(_read_safetensors(path), (path,))
-    if path.suffix == ".npz":
+    if suffix == ".npz":
         return Checkpoint(_read_npz(path), (path,))
-    if path.suffix in HDF5:
+    if suffix in HDF5:
         return Checkpoint(_read_hdf5(path), (path,))
     return _unwrap(_read_pickle(path), path)
 

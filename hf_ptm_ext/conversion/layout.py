@@ -19,7 +19,7 @@ from torch import nn
 from transformers import PreTrainedConfig
 
 from ..files import write_json
-from .files import beside, name_some
+from .files import Checkpoint, beside, name_some, read_checkpoint
 from .options import check_options, made_config, read_fields
 from .tensors import Tensors, by_our_names, check_weights, has_part, layer_numbers, own_memory
 from .vocabulary import copy_vocabulary, read_vocabulary
@@ -200,6 +200,12 @@ class Layout:
 
     # ---- files ----
 
+    def read(self, source: Path, word_vectors: Path | None = None) -> Checkpoint:
+        """What a file or folder of the original holds; `word_vectors` are those that its weights lack."""
+        if word_vectors is not None:
+            raise ValueError(f"`word_vectors` are no part of {self.title}, got {word_vectors}: leave them out.")
+        return read_checkpoint(source)
+
     def read_vocabulary(self, path: Path) -> dict[str, int]:
         """The pieces of a vocabulary and their ids."""
         return read_vocabulary(path)
@@ -378,8 +384,9 @@ class Layout:
     def shapes(self, config: Any, tensors: Mapping[str, torch.Tensor]) -> Shapes:
         """Names and shapes of every part that a file of this config can have; nothing is allocated."""
         with torch.device("meta"):
-            model = self.model(config)
-        shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+            model: Any = self.model(config)
+        base = f"{model.base_model_prefix}." if model.base_model is model else ""
+        shapes = {f"{base}{name}": tuple(tensor.shape) for name, tensor in model.state_dict().items()}
         return shapes | self.more_shapes(config, tensors)
 
     def check_layers(self, names: Iterable[str], config: Any) -> None:

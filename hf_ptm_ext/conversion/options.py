@@ -31,14 +31,16 @@ INTEGERS: dict[str, tuple[int, int]] = {
         "ent_hidden_size entity_hidden_size max_position_embeddings max_position max_positions max_source_positions "
         "max_target_positions max_relative_position max_pair_targets pair_positional_embedding_size base_hidden_size "
         "adapter_hidden_size adapter_intermediate_size max_seq_length max_head_positions cell_size projection_dim "
-        "char_embedding_dim max_characters_per_token n_characters",
+        "char_embedding_dim max_characters_per_token n_characters lstm_size gru_size bi_gru_size target_size "
+        "target_vocab_size input_dim hidden_dim word_vec_size rnn_size unit hidden_units target_units n_words dim_word "
+        "dim",
         WIDTH,
     ),
     **_each(
         "num_hidden_layers layers_num n_layers n_dec_layers base_layers encoder_layers decoder_layers "
         "adapter_transformer_layers adapter_num_hidden_layers num_attention_heads heads_num n_heads "
         "encoder_attention_heads decoder_attention_heads ent_num_heads entity_num_attention_heads adapter_heads "
-        "adapter_num_attention_heads n_langs",
+        "adapter_num_attention_heads n_langs num_layers layers",
         COUNT,
     ),
     **_each("num_labels labels_num num_relations", LABELS),
@@ -67,7 +69,7 @@ FLAGS = _each(
     "no_nsp next_sentence_prediction add_pooling_layer no_vm tie_weights tie_word_embeddings share_all_embeddings "
     "share_decoder_input_output_embed no_scale_embedding encoder_normalize_before decoder_normalize_before asm "
     "gelu_activation share_inout_emb use_lang_emb use_relative_position mh_adapter output_adapter original_ln_before "
-    "original_ln_after ln_before ln_after use_skip_connections"
+    "original_ln_after ln_before ln_after use_skip_connections bidirectional brnn input_feed fix_embed deep"
 )
 WORDS = _each(
     "model_type model_name base_model_name_or_path arch hidden_act activation_fn activation_function "

@@ -90,7 +90,14 @@ from .sources import (
 from .tag_schemes import detect_scheme, spans_of, tags_of, to_iob2
 from .tagged_words import TaggedWords, dataset_tagged_words, read_tagged_words
 from .task_shapes import extraction_rows, question_generation_rows, relation_tagging_rows
-from .tokenization import SpecialTokens, encode_batch, encode_documents, special_tokens_of, train_wordpiece
+from .tokenization import (
+    SpecialTokens,
+    encode_batch,
+    encode_documents,
+    special_tokens_of,
+    train_wordpiece,
+    word_tokenizer,
+)
 from .triples import NegativeSampler, Triples, ZippedRows, read_triples
 from .vocabulary_extension import VocabularyExtension, extend_vocabulary
 
@@ -208,6 +215,7 @@ __all__ = [
     "train_wordpiece",
     "truncate_pair",
     "unicoder_rows",
+    "word_tokenizer",
     "write_entity_documents",
     "write_instances",
 ]

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from transformers import BertTokenizer, PreTrainedTokenizerBase
+    from transformers import BertTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
@@ -195,6 +195,57 @@ def train_wordpiece(
     backend.train_from_iterator((sentence for document in documents for sentence in document), trainer)
     vocab = dict(sorted(backend.get_vocab().items(), key=lambda item: item[1]))
     return BertTokenizer(vocab=vocab, do_lower_case=lowercase, model_max_length=model_max_length)
+
+
+def word_tokenizer(
+    words: Iterable[str],
+    *,
+    lower_case: bool = False,
+    split: str = "punctuation",
+    pad_token: str | None = "[PAD]",
+    unk_token: str | None = "[UNK]",
+    mask_token: str | None = None,
+) -> "PreTrainedTokenizerFast":
+    """A tokenizer of whole words, such as those of word vectors; `AutoTokenizer` loads what it saves.
+
+    Args:
+        words: By their ids; special tokens that are not among them stand in front. Of a word that is there twice,
+            the first counts.
+        lower_case: Whether text is lower-cased.
+        split: "punctuation" (default) splits at blanks and makes punctuation and Chinese characters words of their
+            own, as BERT; "blanks" splits at blanks alone, for text that is cut into words already.
+        pad_token: The padding word; `None` for none.
+        unk_token: The word in the place of unknown ones; `None` for none, which are left out then.
+        mask_token: A word for gaps; `None` (default) for none.
+
+    Raises:
+        ValueError: `split` is neither.
+
+    Examples:
+        >>> tokenizer = word_tokenizer(["a", "film", "."])
+        >>> tokenizer("a good film.")["input_ids"]
+        [2, 1, 3, 4]
+    """
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    ways = {"punctuation": pre_tokenizers.BertPreTokenizer, "blanks": pre_tokenizers.WhitespaceSplit}
+    if split not in ways:
+        raise ValueError(f"`split` must be one of {', '.join(ways)}, got {split!r}.")
+    known = dict.fromkeys(words)
+    special = [token for token in (pad_token, unk_token, mask_token) if token is not None]
+    vocab = dict.fromkeys([*(token for token in special if token not in known), *known])
+    numbers = {word: number for number, word in enumerate(vocab)}
+    backend = Tokenizer(models.WordLevel(numbers, **({} if unk_token is None else {"unk_token": unk_token})))
+    backend.normalizer = normalizers.Lowercase() if lower_case else None
+    backend.pre_tokenizer = ways[split]()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        pad_token=pad_token,
+        unk_token=unk_token,
+        mask_token=mask_token,
+        model_input_names=["input_ids", "attention_mask"],
+    )
 
 
 def _words(backend: object, documents: Iterable[Sequence[str]]) -> Iterator[tuple[str, int]]:

@@ -64,7 +64,10 @@ def seeded_inputs(model: Any) -> dict[str, Any]:
         kinds = max(getattr(encoder, "type_vocab_size", 1), 1)
         inputs["token_type_ids"] = torch.randint(kinds, shape, generator=generator)
     if "decoder_input_ids" in names:
-        inputs["decoder_input_ids"] = torch.randint(config.vocab_size, shape, generator=generator)
+        size = getattr(config, "target_vocab_size", config.vocab_size)
+        inputs["decoder_input_ids"] = torch.randint(size, shape, generator=generator)
+    for name in {"next_labels", "previous_labels"}.intersection(names):
+        inputs[name] = inputs["input_ids"]
     if "decoder_langs" in names:
         inputs |= {"langs": torch.zeros(2, dtype=torch.long), "decoder_langs": torch.arange(2) % config.n_langs}
     if "entity_embeds" in names:

@@ -169,3 +169,29 @@ class Seq2SeqFamilyConfig(FamilyConfig):
             raise ValueError(
                 f"`is_encoder_decoder` must be True, got {self.is_encoder_decoder}: the family has no other model."
             )
+
+
+class WordFamilyConfig(FamilyConfig):
+    """Base of the configurations of models that read words from a table of vectors, one after another."""
+
+    _probabilities: ClassVar[tuple[str, ...]] = ("classifier_dropout",)
+    _activation = ""
+    _sizes: ClassVar[tuple[str, ...]] = ("vocab_size", "embedding_size")
+    keys_to_ignore_at_inference = ["hidden_states", "pooler_output"]
+
+    vocab_size: int = 30522
+    embedding_size: int = 300
+    classifier_dropout: float | int = 0.1
+    initializer_range: float | int = 0.1
+    pad_token_id: int | None = 0
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        super().__post_init__(**kwargs)
+        for name in self._sizes:
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
+        if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
+            raise ValueError(
+                f"`pad_token_id` must be an id of the vocabulary, 0 <= id < {self.vocab_size}, got "
+                f"{self.pad_token_id}: correct it or `vocab_size`."
+            )

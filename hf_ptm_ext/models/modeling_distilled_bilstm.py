@@ -12,28 +12,15 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.modeling_outputs import BaseModelOutputWithPooling, SequenceClassifierOutput
 from transformers.utils.generic import can_return_tuple
 
-from .base_core import FamilyPreTrainedModel, arguments_of
 from .composite_core import kept_states
 from .configuration_distilled_bilstm import AUTO_MAP, HF_PTM_EXT_VERSION, DistilledBiLstmConfig
-from .encoder_core import refuse_unknown_arguments
 from .losses_core import problem_type_loss
-from .mask_contract_core import read_attention_mask
+from .recurrent_core import RecurrentPreTrainedModel, read_both_ways
 from .task_heads_core import TaskHead
-
-
-def at_the_front(chosen: torch.Tensor) -> torch.Tensor:
-    """Order in which the chosen positions of each row come first, in their own order."""
-    return (~chosen).to(torch.int8).argsort(dim=1, stable=True)
-
-
-def rearranged(states: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
-    """Take the positions of each row in another order."""
-    return states.gather(1, order[..., None].expand(-1, -1, states.shape[-1]))
 
 
 class DistilledBiLstmEmbeddings(nn.Module):
@@ -67,96 +54,19 @@ class DistilledBiLstmEncoder(nn.Module):
 
     def forward(self, words: torch.Tensor, chosen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Read the chosen tokens of each row, as if they were alone."""
-        order = at_the_front(chosen)
-        lengths = chosen.sum(1, keepdim=True)
-        places = torch.arange(words.shape[1], device=words.device)[None]
-        turned = torch.where(places < lengths, lengths - 1 - places, places)
-        words = rearranged(words, order)
-        ahead, _ = self.forward_lstm(words)
-        back, _ = self.backward_lstm(rearranged(words, turned))
-        last = (lengths - 1).clamp(min=0)
-        final = torch.cat([rearranged(ahead, last), rearranged(back, last)], dim=-1)[:, 0]
-        states = torch.cat([ahead, rearranged(back, turned)], dim=-1)
-        states = rearranged(states, order.argsort(dim=1))
-        return states * chosen[..., None].to(states.dtype), final * (lengths > 0).to(final.dtype)
+        return read_both_ways(self.forward_lstm, self.backward_lstm, words, chosen)
 
 
-class DistilledBiLstmPreTrainedModel(FamilyPreTrainedModel):
-    """Loading, saving, initialisation and resizing shared by both classes."""
+class DistilledBiLstmPreTrainedModel(RecurrentPreTrainedModel):
+    """Loading, saving and initialisation shared by both classes."""
 
     config: DistilledBiLstmConfig
     config_class = DistilledBiLstmConfig
     base_model_prefix = "bilstm"
-    supports_gradient_checkpointing = False
-    _supports_sdpa = False
-    _supports_flex_attn = False
-    _supports_attention_backend = False
-    _can_compile_fullgraph = False
-    _can_record_outputs = None
     _no_split_modules = ["DistilledBiLstmEncoder"]
     _auto_map = AUTO_MAP
     _has_converter = False
     _code_version = HF_PTM_EXT_VERSION
-    _layer_stacks = ()
-    _input_parts = ("embeddings.", "encoder.")
-
-    @classmethod
-    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
-        """Load as every family here does; the static word vectors stay frozen, which upstream's loading forgets."""
-        loaded = super().from_pretrained(*args, **kwargs)
-        model = loaded[0] if isinstance(loaded, tuple) else loaded
-        static = model.base_model.embeddings.static_embeddings
-        if static is not None:
-            static.requires_grad_(False)
-        return loaded
-
-    def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
-        if isinstance(module, nn.LSTM):
-            bound = module.hidden_size**-0.5
-            for parameter in module.parameters():
-                init.uniform_(parameter, -bound, bound)
-
-    def _resize_token_embeddings(
-        self, new_num_tokens: int | None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
-    ) -> nn.Module:
-        resized = super()._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
-        embeddings = self.base_model.embeddings
-        if embeddings.static_embeddings is not None:
-            static = self._get_resized_embeddings(
-                embeddings.static_embeddings, resized.weight.shape[0], mean_resizing=mean_resizing
-            )
-            embeddings.static_embeddings = static.requires_grad_(False)
-        return resized
-
-    def new_encoder(self, config: DistilledBiLstmConfig, pooled: bool) -> nn.Module:
-        """A head's encoder, which always has its last states."""
-        return self._encoder_class(config)
-
-    @torch.no_grad()
-    def set_word_vectors(self, tokenizer: Any, vectors: Any) -> int:
-        """Start from word vectors, in both channels."""
-        embeddings = self.base_model.embeddings
-        special = set(tokenizer.all_special_tokens)
-        found = {
-            number: torch.as_tensor(vectors[token], dtype=torch.float32)
-            for token, number in tokenizer.get_vocab().items()
-            if token not in special and token in vectors
-        }
-        if not found:
-            raise ValueError(
-                f"`vectors` must have a vector for some token of the tokenizer, got none of {len(vectors)}: are they "
-                "of this language, and of words in the tokenizer's case?"
-            )
-        width = self.config.embedding_size
-        wrong = {tuple(vector.shape) for vector in found.values()} - {(width,)}
-        if wrong:
-            raise ValueError(f"`vectors` must be of `embedding_size` = {width} numbers, got shape {min(wrong)}.")
-        for table in (embeddings.word_embeddings, embeddings.static_embeddings):
-            if table is not None:
-                values = torch.stack(list(found.values())).to(table.weight)
-                table.weight[torch.tensor(list(found), device=table.weight.device)] = values
-        return len(found)
 
 
 class DistilledBiLstmModel(DistilledBiLstmPreTrainedModel):
@@ -176,6 +86,15 @@ class DistilledBiLstmModel(DistilledBiLstmPreTrainedModel):
         self.embeddings = DistilledBiLstmEmbeddings(config)
         self.encoder = DistilledBiLstmEncoder(config)
         self.post_init()
+
+    def freeze(self) -> None:
+        """Take the gradient from the static word vectors."""
+        if self.embeddings.static_embeddings is not None:
+            self.embeddings.static_embeddings.requires_grad_(False)
+
+    def word_tables(self) -> list[tuple[nn.Module, str]]:
+        """The static word vectors."""
+        return [(self.embeddings, "static_embeddings")] if self.config.multichannel else []
 
     @can_return_tuple
     def forward(
@@ -212,18 +131,9 @@ class DistilledBiLstmModel(DistilledBiLstmPreTrainedModel):
                 attentions are asked for.
             TypeError: a keyword argument that nothing reads, a misspelt name say.
         """
-        if not torch.compiler.is_compiling():
-            refuse_unknown_arguments(type(self).__name__, kwargs, arguments_of(type(self)))
-        if input_ids is None:
-            raise ValueError("`input_ids` must be given: word vectors are looked up in two tables.")
-        if self.config.output_attentions if output_attentions is None else output_attentions:
-            raise ValueError(
-                f"`output_attentions` must be False, got {output_attentions}: an LSTM has no attentions. Ask for "
-                "hidden states."
-            )
+        real = self.checked(input_ids, attention_mask, output_attentions, kwargs)
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
-        real = _real(self.config, input_ids, attention_mask, "attention_mask")
         words = self.embeddings(input_ids)
         if not self.config.pairs:
             if second_input_ids is not None:
@@ -235,7 +145,7 @@ class DistilledBiLstmModel(DistilledBiLstmPreTrainedModel):
             return BaseModelOutputWithPooling(last_hidden_state=states, pooler_output=final, hidden_states=kept)
         if second_input_ids is not None:
             states, first = self.encoder(words, real)
-            second_real = _real(self.config, second_input_ids, second_attention_mask, "second_attention_mask")
+            second_real = self.real_tokens(second_input_ids, second_attention_mask, "second_attention_mask")
             second_words = self.embeddings(second_input_ids)
             second_states, second = self.encoder(second_words, second_real)
             words, states = torch.cat([words, second_words], dim=1), torch.cat([states, second_states], dim=1)
@@ -251,15 +161,6 @@ class DistilledBiLstmModel(DistilledBiLstmPreTrainedModel):
         compared = torch.cat([first, second, first * second, (first - second).abs()], dim=-1)
         kept = kept_states((words, states), output_hidden_states)
         return BaseModelOutputWithPooling(last_hidden_state=states, pooler_output=compared, hidden_states=kept)
-
-
-def _real(config: Any, input_ids: torch.Tensor, mask: torch.Tensor | None, name: str) -> torch.Tensor:
-    """Which positions are tokens, as bool."""
-    if mask is None:
-        return torch.ones_like(input_ids, dtype=torch.bool)
-    if torch.is_tensor(mask) and mask.dim() != 2:
-        raise ValueError(f"`{name}` must be (batch, seq_len): nothing attends here, got shape {tuple(mask.shape)}.")
-    return read_attention_mask(config, mask, input_ids, name=name)
 
 
 class DistilledBiLstmForSequenceClassification(TaskHead, DistilledBiLstmPreTrainedModel, encoder=DistilledBiLstmModel):

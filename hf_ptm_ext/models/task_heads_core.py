@@ -49,6 +49,7 @@ NO_COLUMNS = frozenset(
         "num_sequences",
         "inner_layer",
         "keep_boundaries",
+        "initial_state",
         "encoder_hidden_states",
         "output_hidden_states",
         "output_attentions",

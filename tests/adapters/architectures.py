@@ -73,10 +73,9 @@ SIZES: dict[str, dict[str, Any]] = {
     ),
 }
 # Recurrent networks have neither the places of adapters nor the projections of LoRA.
+RECURRENT = ("distilled_bilstm", "elmo", "cove", "context2vec", "skip_thought")
 OURS = tuple(
-    family.model_type
-    for family in FAMILIES
-    if "AutoModel" in family.models and family.model_type not in ("distilled_bilstm", "elmo")
+    family.model_type for family in FAMILIES if "AutoModel" in family.models and family.model_type not in RECURRENT
 )
 # Those that the two tests with a whole life of an adapter run on; placement is tested on all.
 MAIN = (*OURS, "bert", "roberta", "distilbert", "electra", "albert", "deberta-v2", "mpnet", "bart", "t5", "mt5")

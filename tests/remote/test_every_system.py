@@ -14,7 +14,7 @@ from hf_ptm_ext.adapters.placements import PLACEMENTS
 from hf_ptm_ext.hub import code_files, fresh_process
 from hf_ptm_ext.registration import FAMILIES
 from hf_ptm_ext.systems import SYSTEMS
-from tests.adapters.architectures import ENCODER, SIZES
+from tests.adapters.architectures import ENCODER, RECURRENT, SIZES
 from tests.hub.checkpoints import run_script
 
 TABLE = {system.family for system in SYSTEMS} - {None}
@@ -27,6 +27,9 @@ AROUND_AN_ENCODER = ("k_adapter", "weighted_layers", "san")
 FIELDS = {
     "distilled_bilstm": {"vocab_size": 60, "embedding_size": 8, "lstm_size": 8},
     "elmo": {"vocab_size": 60, "filters": [[1, 4], [2, 8]], "cell_size": 12, "projection_dim": 8},
+    "cove": {"vocab_size": 60, "embedding_size": 8, "lstm_size": 8, "target_vocab_size": 60},
+    "context2vec": {"vocab_size": 60, "embedding_size": 8, "lstm_size": 8, "target_size": 8},
+    "skip_thought": {"vocab_size": 60, "embedding_size": 8, "gru_size": 8},
     "san": {"encoder_config": {**ENCODER, "model_type": "bert"}},
 }
 
@@ -97,7 +100,7 @@ def around(model_type, inside, name):
 
 def encoders_inside():
     """Families whose bare encoder can stand inside another model."""
-    left_out = ("mass", "mass_nmt", "distilled_bilstm", "elmo", *AROUND_AN_ENCODER)
+    left_out = ("mass", "mass_nmt", *RECURRENT, *AROUND_AN_ENCODER)
     return [family.model_type for family in FAMILIES if family.model_type not in left_out]
 
 
