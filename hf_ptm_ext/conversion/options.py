@@ -32,8 +32,8 @@ INTEGERS: dict[str, tuple[int, int]] = {
         "max_target_positions max_relative_position max_pair_targets pair_positional_embedding_size base_hidden_size "
         "adapter_hidden_size adapter_intermediate_size max_seq_length max_head_positions cell_size projection_dim "
         "char_embedding_dim max_characters_per_token n_characters lstm_size gru_size bi_gru_size target_size "
-        "target_vocab_size input_dim hidden_dim word_vec_size rnn_size unit hidden_units target_units n_words dim_word "
-        "dim",
+        "target_vocab_size input_dim hidden_dim word_vec_size rnn_size unit hidden_units target_units "
+        "n_words dim_word dim",
         WIDTH,
     ),
     **_each(
