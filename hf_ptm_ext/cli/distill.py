@@ -2,6 +2,7 @@
 
 import logging
 from copy import copy
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ from .console import headline, phase
 from .curves import losses_of
 from .distill_arguments import THESEUS, parse, reads_predictions, stage_arguments
 from .distill_models import COSTS, Pair, costs
+from .evaluation import normalised
 from .loading import check_positions
 from .results import print_results
 from .runs import RUNS, write_json
 from .seeded import TaskJob
-from .signature import digest_of_files
+from .signature import digest_of, digest_of_files
+from .tasks.base import IGNORED
 from .training_summary import TrainingSummary
 
 logger = logging.getLogger(__name__)
@@ -60,7 +63,8 @@ class Distill(TaskJob):
         return self.pair.tokenizer
 
     def signature(self) -> dict[str, Any]:
-        return super().signature() | {"stages": self.stages, "baseline_epochs": self.training_args.baseline_epochs}
+        more = {"stages": self.stages, "baseline_epochs": self.training_args.baseline_epochs}
+        return super().signature() | more | (digest_of({"unlabelled": self.unlabelled}) if self.unlabelled else {})
 
     def model(self, variant: str, args: Any) -> Any:
         """A student as it is before training."""
@@ -69,7 +73,35 @@ class Distill(TaskJob):
     def trainer_options(self, variant: str, args: Any) -> dict[str, Any]:
         if self.pair.headless:
             args.teacher_check_rows = 0
-        return super().trainer_options(variant, args)
+        given = super().trainer_options(variant, args)
+        if variant == DISTILLED:
+            given["train_dataset"] = [*given["train_dataset"], *self.unlabelled]
+        return given
+
+    @cached_property
+    def unlabelled(self) -> list[dict[str, Any]]:
+        """Rows without labels, which the teacher alone tells something of; none that are evaluated."""
+        data = self.data_args
+        if not data.unlabelled_file:
+            return []
+        with phase("reading the rows without labels"):
+            found = self.task.prepare(list(type(self.task).read(data, data.unlabelled_file, None, unlabelled=True)))
+            evaluated = {
+                normalised(self.task.text_of(one)) for split in self.evaluated for one in self.splits.examples[split]
+            }
+            kept = [one for one in found if normalised(self.task.text_of(one)) not in evaluated]
+        if len(kept) < len(found):
+            logger.warning(
+                "%d of %d rows of `unlabelled_file` are evaluation rows too, and are left out.",
+                len(found) - len(kept),
+                len(found),
+            )
+        if not kept:
+            raise ValueError(f"`unlabelled_file` = {data.unlabelled_file} has no row beside those that are evaluated.")
+        self.splits.notes["unlabelled"] = {"rows": len(kept), "left_out": len(found) - len(kept)}
+        rows = self.encode(kept).inputs
+        hidden = (IGNORED if self.task.name == "classification" else [IGNORED] * len(row["input_ids"]) for row in rows)
+        return [{**row, "labels": label} for row, label in zip(rows, hidden, strict=True)]
 
     def trainer(self, model: Any, variant: str, args: Any) -> Any:
         """The Trainer of the last stage behind the others, or of the student alone."""

