@@ -304,6 +304,20 @@ class RowArguments(ReadArguments):
     language: str = option("und", "Language of the text, for the model card: en, zh...")
 
 
+QUESTIONS = (
+    *("question_column", "context_column", "answers_column", "doc_stride", "max_question_length", "max_answer_length"),
+    *("n_best_size", "null_score_diff_threshold", "best_null_threshold", "answer_metric"),
+)
+TRIPLES = (
+    "triple_task",
+    "entity_text_file",
+    "relation_text_file",
+    "num_negatives",
+    "ranking_candidates",
+    "ranking_ties",
+)
+
+
 @dataclass
 class TaskDataArguments(RowArguments, SplitArguments):
     """What it is fine-tuned on, and for which task."""
@@ -368,6 +382,14 @@ class TaskDataArguments(RowArguments, SplitArguments):
     file_format: str | None = option(
         None, "For files whose names do not tell.", choices=(*TABLES, "conll", "brat", "squad")
     )
+
+    # The help of a job tells of options of one task where that task is named.
+    asked: ClassVar[str] = "task"
+    of: ClassVar[dict[str, tuple[str, ...]]] = {
+        "question-answering": QUESTIONS,
+        "extraction": QUESTIONS,
+        "triples": TRIPLES,
+    }
 
     def check(self, training: Any) -> None:
         """Refuse values that contradict each other, before anything is read."""

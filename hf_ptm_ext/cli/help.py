@@ -89,7 +89,10 @@ def text_of(
     prog: str, usage: str, description: str, groups: Sequence[type], command: str, words: Sequence[str] = ()
 ) -> str:
     """The whole help; options `of` one choice alone are shown, and no others named, if it is among `words`."""
-    of = {choice: names for group in groups for choice, names in getattr(group, "of", {}).items()}
+    asked, of = next(((one.asked, one.of) for one in groups if hasattr(one, "of")), ("", {}))
+    taken = next(
+        (one.metadata.get("choices") for _, listed in own_groups(groups) for one in listed if one.name == asked), ()
+    )
     shown = {name for choice in words for name in of.get(choice, ())}
     hidden = {name for names in of.values() for name in names} - shown
     width = max(shutil.get_terminal_size().columns, NARROWEST)
@@ -99,9 +102,11 @@ def text_of(
         for one in options:
             lines += [] if one.name in hidden else _lines(one, width)
         if not shown and hidden & {one.name for one in options}:
-            listed = ", ".join(choice for choice, names in of.items() if hidden & set(names))
-            note = f"`{prog} --objective NAME --help` tells of the options that are an objective's own: {listed}."
-            lines += [f"  {line}" for line in textwrap.wrap(note, width - 2)]
+            listed = ", ".join(choice for choice, names in of.items() if hidden & set(names) and choice in taken)
+            note = (
+                f"`{prog} --{asked} NAME --help` tells of the options that are the own ones of one {asked}: {listed}."
+            )
+            lines += [f"  {line}" for line in textwrap.wrap(note, width - 2) if listed]
     if any(issubclass(group, TrainingArguments) for group in groups):
         lines += ["", f"Every option of transformers' TrainingArguments works too: `{prog} --help_all`."]
     lines += [

@@ -141,6 +141,7 @@ class ObjectiveArguments:
     """What is predicted. Defaults are the collators' and so the papers'."""
 
     # Objective -> options of it alone.
+    asked: ClassVar[str] = "objective"
     of: ClassVar[dict[str, tuple[str, ...]]] = {
         "span": ("geometric_p", "max_span_length", "max_pair_targets", "sbo_loss_weight"),
         "mlm": ("budget", "sample_alpha", "random_by_frequency"),

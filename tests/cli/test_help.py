@@ -30,9 +30,23 @@ def test_help_fits_on_two_screens_and_has_groups_recipes_and_examples(capsys, jo
     assert ("--seed " in printed(capsys, job, "--help-all")) == (job != "stages")
 
 
+@pytest.mark.parametrize(("task", "flag"), [("triples", "--num_negatives"), ("extraction", "--doc_stride")])
+@pytest.mark.parametrize("job", ["finetune", "adapt", "distill"])
+def test_options_of_one_task_are_told_behind_it(capsys, job, task, flag):
+    text = printed(capsys, job, "--help")
+    assert flag not in text
+    told = "options that are the own ones of one task: question-answering, extraction, triples"
+    assert (told in " ".join(text.split())) == (job != "distill")  # which has none of them
+    if job != "distill":
+        assert flag in printed(capsys, job, "--task", task, "--help")
+    assert flag in printed(capsys, job, "--help-all")
+
+
 def test_options_of_one_objective_are_told_behind_it(capsys):
     assert "--mass_variant" not in printed(capsys, "pretrain", "--help")
-    assert "options that are an objective's own: span, " in " ".join(printed(capsys, "pretrain", "--help").split())
+    assert "options that are the own ones of one objective: span, " in " ".join(
+        printed(capsys, "pretrain", "--help").split()
+    )
     for objective in OBJECTIVES:
         text = printed(capsys, "pretrain", "--objective", objective, "--help")
         assert len(text.splitlines()) <= 120
