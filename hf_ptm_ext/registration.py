@@ -61,6 +61,8 @@ VARIANTS: dict[str, dict[str, tuple[str, ...]]] = {
         "AutoModelForTokenClassification": ("KAdapterForDependencyHeads",),
     },
 }
+# `model_type` in checkpoints of transformers 4 -> the family that reads them.
+TYPES_BEFORE = {"transfo-xl": "transfo_xl"}
 
 
 def _family(configuration: Path) -> Family:
@@ -187,6 +189,8 @@ class _Importer:
 def _register_configs(module: ModuleType) -> None:
     for family in FAMILIES:
         module.AutoConfig.register(family.model_type, family.load("configuration", family.config), exist_ok=True)
+    for name, model_type in TYPES_BEFORE.items():
+        module.CONFIG_MAPPING.register(name, module.CONFIG_MAPPING[model_type], exist_ok=True)
 
 
 def _register_models(module: ModuleType) -> None:

@@ -65,6 +65,9 @@ IB-BERT (MobileBERT's teacher) | ib_bert | IBBertForPreTraining
     | 2004.02984 | MobileBERT: a Compact Task-Agnostic BERT for Resource-Limited Devices
     | families/ib_bert
     | pretrain --objective mlm --family ib_bert --next_sentence_prediction true --train_file corpus.txt
+Transformer-XL | transfo_xl | TransfoXLLMHeadModel TransfoXLForSequenceClassification | - | lm | trainers.BpttTrainer
+    | 1901.02860 | Transformer-XL: Attentive Language Models beyond a Fixed-Length Context
+    | families/transfo_xl | convert transfo_xl SOURCE TARGET
 BERT masked language model | (any encoder) | -
     | DataCollatorForMaskedLanguageModeling | mlm | trainers.PreTrainingTrainer
     | 1810.04805 | BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding

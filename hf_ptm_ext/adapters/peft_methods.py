@@ -10,15 +10,18 @@ from .tuner import HoulsbyModel, PfeifferModel
 
 METHODS = {"houlsby": (HoulsbyConfig, HoulsbyModel), "pfeiffer": (PfeifferConfig, PfeifferModel)}
 # PEFT has no LayerNorm tuning for BERT.
-LAYER_NORMS = {"bert": ["LayerNorm"]}
+LAYER_NORMS = {"bert": ["LayerNorm"], "transfo_xl": ["layer_norm"]}
 # Encoders of upstream for which PEFT has no targets of LoRA.
 QUERY_AND_VALUE = {
     "albert": ["query", "value"],
     "camembert": ["query", "value"],
     "distilbert": ["q_lin", "v_lin"],
     "mpnet": ["attn.q", "attn.v"],
+    "transfo_xl": ["qkv_net"],
 }
 ADDED = {
+    "TRANSFORMERS_MODELS_TO_IA3_TARGET_MODULES_MAPPING": {"transfo_xl": ["qkv_net", "CoreNet.3"]},
+    "TRANSFORMERS_MODELS_TO_IA3_FEEDFORWARD_MODULES_MAPPING": {"transfo_xl": ["CoreNet.3"]},
     "TRANSFORMERS_MODELS_TO_LNTUNING_TARGET_MODULES_MAPPING": LAYER_NORMS,
     "TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING": QUERY_AND_VALUE,
 }

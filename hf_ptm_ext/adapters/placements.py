@@ -50,6 +50,7 @@ _ALBERT = _in_layer(
 _MASS = _in_layer(r"layers\.\d+", "(self_attn_dropout|dropout)", "final_layer_norm")
 _PROJECTIONS = (r"(self_attn\.out_proj|fc2)", ("self_attn.out_proj", "encoder_attn.out_proj", "fc2"))
 _BART = _in_layer(r"layers\.\d+", _PROJECTIONS[0], "final_layer_norm", _PROJECTIONS[1])
+_TRANSFO_XL = _in_layer(r"layers\.\d+", r"(dec_attn\.drop|pos_ff\.CoreNet\.4)", r"pos_ff\.layer_norm")
 # BART's names with LayerNorms in front: the layer returns the sum.
 _MBART = _in_layer(r"layers\.\d+", _PROJECTIONS[0], "", _PROJECTIONS[1])
 # Sub-layer 1 of a decoder's block is attention to the source, which gets no adapter.
@@ -78,6 +79,7 @@ PLACEMENTS = {
     "zen": _ZEN,
     **dict.fromkeys(("k_adapter", "weighted_layers"), _COMPOSITE),
     "ib_bert": _IB_BERT,
+    "transfo_xl": _TRANSFO_XL,
     "mpnet": _MPNET,
     "distilbert": _DISTILBERT,
     "albert": _ALBERT,

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 # Families, each with a module of its name in `hf_ptm_ext.conversion`.
 FAMILIES = (
     *("context2vec", "cove", "elmo", "ernie_thu", "ib_bert", "k_adapter", "kbert", "mass", "mass_nmt", "nezha"),
-    *("skip_thought", "spanbert", "tinybert", "unilm", "zen"),
+    *("skip_thought", "spanbert", "tinybert", "transfo_xl"),
+    *("unilm", "zen"),
 )
 CONFIG_NAMES = ("config.json", "bert_config.json", "ernie_config.json", "options.json")
 # Flag of some families alone -> those, and what the parser is told of it: options of the conversion, but for `FILES`.
@@ -270,7 +271,8 @@ def _tokenizer(
     config = conversion.config
     if not layout.wordpieces:
         codes = arguments.codes or beside(arguments.source, ("codes",))
-        files, lines = layout.tokenizer_from(checkpoint.words, config, arguments.vocab, codes, arguments.uncased)
+        vocab = arguments.vocab or beside(arguments.source, layout.word_files)
+        files, lines = layout.tokenizer_from(checkpoint.words, config, vocab, codes, arguments.uncased)
 
         def write_files(folder: Path) -> None:
             for name, text in files.items():

@@ -137,6 +137,7 @@ class Layout:
     model_type = ""  # of our checkpoints, where it is not the family's name
     wordpieces = True  # whether its vocabulary is WordPiece, as BERT's; else `tokenizer_from` makes its files
     vocabulary_files: tuple[str, ...] = ("vocab.txt",)
+    word_files: tuple[str, ...] = ()  # the same where they are no word pieces
     tokenizer_files: Mapping[str, str] = {}  # argument of `wordpiece_tokenizer` -> the file beside the weights
     pipeline_tag: str | None = None
     original_files = ("model.pt", "config.json")

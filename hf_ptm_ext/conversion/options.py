@@ -36,6 +36,8 @@ INTEGERS: dict[str, tuple[int, int]] = {
         "n_words dim_word dim",
         WIDTH,
     ),
+    **_each("n_token d_head d_inner", WIDTH),
+    **_each("n_layer n_head div_val", COUNT),
     **_each(
         "num_hidden_layers layers_num n_layers n_dec_layers base_layers encoder_layers decoder_layers "
         "adapter_transformer_layers adapter_num_hidden_layers num_attention_heads heads_num n_heads "
@@ -50,6 +52,7 @@ INTEGERS: dict[str, tuple[int, int]] = {
         "decoder_start_token_id source_type_id target_type_id n_highway n_negative_samples_batch",
         FROM_ZERO,
     ),
+    "mem_len": FROM_ZERO,
 }
 # Numbers of at least 0 -> the most that they may be.
 NUMBERS: dict[str, float] = {
@@ -58,6 +61,8 @@ NUMBERS: dict[str, float] = {
         "entity_loss_weight cell_clip proj_clip",
         math.inf,
     ),
+    **_each("init_range proj_init_std", math.inf),
+    "dropatt": 1.0,
     **_each(
         "hidden_dropout_prob attention_probs_dropout_prob classifier_dropout dropout attention_dropout "
         "activation_dropout relu_dropout label_smoothing",
@@ -66,6 +71,7 @@ NUMBERS: dict[str, float] = {
 }
 FACTORS = _each("scaling reduction_factor")
 FLAGS = _each(
+    "untie_r same_length pre_lnorm tie_weight "
     "no_nsp next_sentence_prediction add_pooling_layer no_vm tie_weights tie_word_embeddings share_all_embeddings "
     "share_decoder_input_output_embed no_scale_embedding encoder_normalize_before decoder_normalize_before asm "
     "gelu_activation share_inout_emb use_lang_emb use_relative_position mh_adapter output_adapter original_ln_before "
@@ -112,7 +118,8 @@ def made_config(config_class: Callable[..., Config], fields: Mapping[str, Any], 
         raise ValueError(f"`hidden_act` must be one of {', '.join(sorted(ACT2FN))}, got {act!r}.")
     for heads, width in HEADS:
         number, size = getattr(config, heads, None), getattr(config, width, None)
-        if number and size and size % number and not hasattr(config, "intra_bottleneck_size"):
+        free = hasattr(config, "intra_bottleneck_size") or hasattr(config, "d_head")
+        if number and size and size % number and not free:
             raise ValueError(f"`{width}` must be a multiple of `{heads}`, got {size} and {number}.")
     return config
 

@@ -43,6 +43,7 @@ T5 = {
 }
 SIZES: dict[str, dict[str, Any]] = {
     "albert": {**ENCODER, "embedding_size": 16},
+    "transfo_xl": {**ENCODER, "cutoffs": [20], "mem_len": 8},
     "ib_bert": {**ENCODER, "embedding_size": 16, "intra_bottleneck_size": 48},
     "distilbert": {
         "vocab_size": VOCABULARY,

@@ -21,6 +21,7 @@ GOLDEN_FAMILIES = {
     "nezha": ("nezha-a", "model/", "config"),
     "spanbert": ("spanbert-a", "sd.", "config"),
     "tinybert": ("tinybert-model-a", "student.", "config"),
+    "transfo_xl": ("transfo-xl-a", "sd.", "config"),
     "unilm": ("unilm-a", "state.", "config"),
     "zen": ("zen-a", "model/", "config"),
     "houlsby": ("houlsby-a", "state_dict.", "adapter_config"),
@@ -84,6 +85,9 @@ def source_of(family: str) -> Source:
     if family in ADAPTERS:
         tensors = {key: value for key, value in tensors.items() if ".adapters." in key}
         options = {"config": options, "hidden_size": 32, "model_type": "bert", "name": "task", "version": "1"}
+    if family == "transfo_xl":  # under the names of its authors, whose clusters are the other way round
+        tensors = {key.removeprefix("transformer."): value for key, value in tensors.items() if "inv_freq" not in key}
+        tensors |= {key: value.flip(0) for key, value in tensors.items() if ".cluster_" in key}
     if family == "tinybert":
         options = {**options, **options["student"]}
     return Source(family, tensors, options)

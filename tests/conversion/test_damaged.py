@@ -41,10 +41,11 @@ SIZES = {
     "mass": ("encoder_embed_dim", "encoder_layers", "decoder_attention_heads", "max_source_positions", "vocab_size"),
     "mass_nmt": ("n_words", "emb_dim", "n_layers", "n_dec_layers", "n_heads", "n_langs"),
     "tinybert": ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
+    "transfo_xl": ("vocab_size", "d_model", "n_layer", "n_head", "d_inner"),
     "houlsby": ("reduction_factor", "leave_out", "non_linearity"),
     "pfeiffer": ("reduction_factor", "leave_out", "non_linearity"),
 }
-LAYERS = ("adapter_num_hidden_layers", "encoder_layers", "num_hidden_layers")
+LAYERS = ("adapter_num_hidden_layers", "encoder_layers", "num_hidden_layers", "n_layer")
 BERT_SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 
 
@@ -170,7 +171,7 @@ def test_the_functions_refuse_as_the_command_does(family: str) -> None:
         for damage in ("NaN", "integers", "booleans", "complex", "nothing"):
             with pytest.raises(ValueError, match="`"):
                 module.convert_state_dict({**source.tensors, name: DAMAGES[damage](source.tensors[name])}, config)
-    encoder = next(name for name in ours if name.endswith(("output.dense.weight", "fc1.weight")))
+    encoder = next(name for name in ours if name.endswith(("output.dense.weight", "fc1.weight", "CoreNet.0.weight")))
     with pytest.raises(ValueError, match=r"lack.*" + encoder):
         module.revert_state_dict({key: value for key, value in ours.items() if key != encoder}, config)
     with pytest.raises(ValueError, match=encoder):

@@ -12,6 +12,10 @@ from tests.conversion.sources import FAMILIES, source_of
 # Copies of tied weights that the reference's own files hold and the golden leaves out.
 TIED_COPIES = {
     "mass_nmt": {f"{part}.pred_layer.proj.weight" for part in ("encoder", "decoder")},
+    "transfo_xl": {
+        *(f"crit.out_layers.{cluster}.weight" for cluster in range(3)),
+        *(f"crit.out_projs.{cluster}" for cluster in (1, 2)),
+    },
     "spanbert": {f"decoder.cls.{head}.decoder.weight" for head in ("predictions", "pair_target_predictions")},
 }
 # Kept as they are, K-BERT's LayerNorms and its row of padding come back exactly.

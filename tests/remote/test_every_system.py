@@ -100,7 +100,7 @@ def around(model_type, inside, name):
 
 def encoders_inside():
     """Families whose bare encoder can stand inside another model."""
-    left_out = ("mass", "mass_nmt", *RECURRENT, *AROUND_AN_ENCODER)
+    left_out = ("mass", "mass_nmt", "transfo_xl", *RECURRENT, *AROUND_AN_ENCODER)
     return [family.model_type for family in FAMILIES if family.model_type not in left_out]
 
 

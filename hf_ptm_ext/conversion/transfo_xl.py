@@ -1,0 +1,188 @@
+"""Transformer-XL checkpoints of transformers 4 and of the authors' PyTorch code (kimiyoung/transformer-xl), and back.
+
+The authors' names lack `transformer.`; their first softmax numbers the other clusters from the last, where ours and
+transformers 4 do from the first; all layers share their biases, and a text begins without a memory.
+"""
+
+import copy
+import tempfile
+from collections.abc import Mapping
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..files import write_whole
+from ..models.configuration_transfo_xl import TransfoXLConfig
+from .files import beside
+from .layout import PREFIX, Conversion, Layout, functions_of
+from .tensors import Tensors
+
+CLUSTERS = ("crit.cluster_weight", "crit.cluster_bias")
+SIZES = ("vocab_size", "n_layer", "n_head", "d_model")
+_TABLES = "transformer.word_emb.emb_layers."
+
+
+class TransfoXLLayout(Layout):
+    title, family, prefix = "Transformer-XL", "transfo_xl", "TransfoXL"
+    config_class = TransfoXLConfig
+    fields = (
+        *("vocab_size", "cutoffs", "d_model", "d_embed", "n_layer", "n_head", "d_head", "d_inner", "div_val"),
+        *("pre_lnorm", "mem_len", "same_length", "clamp_len", "initial_memory", "untie_r", "attn_type"),
+        *("tie_word_embeddings", "tie_projs", "proj_share_all_but_first", "adaptive", "sample_softmax"),
+        *("dropout", "dropatt", "init", "init_range", "init_std", "proj_init_std", "layer_norm_epsilon"),
+        *("bos_token_id", "eos_token_id", "pad_token_id"),
+    )
+    sizes = ()
+    theirs = {"n_token": "vocab_size", "tie_weight": "tie_word_embeddings"}
+    renames = (
+        PREFIX,
+        (r"^(word_emb|pos_emb|layers|r_w_bias|r_r_bias)\b", r"transformer.\1", "prefix `transformer.` put in front"),
+    )
+    buffers = r"pos_emb\.inv_freq$"
+    stacks = (("transformer.layers", "n_layer"),)
+    dimensions = (
+        (r"(crit\.out_layers|transformer\.word_emb\.emb_layers)\..*", 0, "vocab_size"),
+        (r".*CoreNet\.(0\.weight|0\.bias|3\.weight)", 0, "d_inner"),
+        (r".*", -1, "d_model"),
+    )
+    field_names = {"vocab_size": "a cluster's share of `vocab_size` (`cutoffs`)"}
+    heads = {"crit.": "adaptive softmax"}
+    other_parts, needs = (), {}
+    example = "layers.0.dec_attn.qkv_net.weight"
+    their_mark = r"^(word_emb|layers)\."
+    wordpieces = False
+    word_files = ("vocab.txt", "vocab.pkl", "vocab.bin")
+    pipeline_tag = "text-generation"
+
+    def model(self, config: Any) -> nn.Module:
+        from ..models.modeling_transfo_xl import TransfoXLLMHeadModel
+
+        return TransfoXLLMHeadModel(config)
+
+    def architecture(self, tensors: Mapping[str, torch.Tensor], config: Any) -> str:
+        return "TransfoXLLMHeadModel" if any(name.startswith("crit.") for name in tensors) else "TransfoXLModel"
+
+    # ---- options ----
+
+    def complete_options(self, options: dict[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
+        """The clusters and whether biases are shared are seen in the weights."""
+        sizes = [len(tensor) for name, tensor in sorted(tensors.items()) if name.startswith(_TABLES)]
+        if options.get("cutoffs") is None and len(sizes) > 1:
+            options["cutoffs"] = list(accumulate(sizes[:-1]))
+        if options.get("untie_r") is None:
+            options["untie_r"] = not any(name == "transformer.r_w_bias" for name in tensors)
+        return {}
+
+    def adjusted(self, fields: dict[str, Any], original: Mapping[str, Any]) -> dict[str, Any]:
+        if original.get("not_tied"):
+            fields["tie_word_embeddings"] = False
+        if (width := fields.get("d_embed")) is not None and width < 0:
+            del fields["d_embed"]
+        return fields
+
+    def convert_config(self, original: Mapping[str, Any]) -> Any:
+        """Our configuration, from that of transformers 4 or from the arguments of the authors' `train.py`."""
+        fields = {self.theirs.get(name, name) for name, value in original.items() if value is not None}
+        if lacking := [name for name in SIZES if name not in fields]:
+            raise ValueError(f"The options must give the sizes of the model; they lack {', '.join(lacking)}.")
+        return super().convert_config(original)
+
+    # ---- weights ----
+
+    def with_ties(self, config: Any) -> "TransfoXLLayout":
+        """The layout of files of this config, whose shared weights depend on it."""
+        with torch.device("meta"):
+            model: Any = self.model(config)
+        layout = copy.copy(self)
+        layout.tied = model._tied_weights_keys
+        return layout
+
+    def tied_names(self, config: Any) -> set[str]:
+        words = config.tie_word_embeddings
+        return {name for name in self.tied if words or ".out_layers." not in name}
+
+    def convert_state_dict(self, original: Mapping[str, torch.Tensor], config: Any) -> Tensors:
+        """Our state dict; shared weights may be there under one of their names."""
+        layout = self.with_ties(config)
+        names = {self.describe_key(key)[0]: key for key in original}
+        tensors = dict(original)
+        if not any("transformer." in key for key in original):
+            tensors |= {key: original[key].flip(0) for name, key in names.items() if name in CLUSTERS}
+        for name in layout.tied_names(config):
+            if layout.tied[name] not in names and name in names:
+                tensors.setdefault(layout.tied[name], original[names[name]])
+        return super(TransfoXLLayout, layout).convert_state_dict(tensors, config)
+
+    def convert_checkpoint(self, original: Mapping[str, torch.Tensor], options: Mapping[str, Any]) -> Conversion:
+        theirs = {} if any("transformer." in key for key in original) else {"initial_memory": "empty"}
+        return super().convert_checkpoint(original, {**theirs, **options})
+
+    def reported(
+        self, original: Mapping[str, torch.Tensor], converted: Tensors, config: Any, assumed: dict[str, str]
+    ) -> Conversion:
+        return super(TransfoXLLayout, self.with_ties(config)).reported(original, converted, config, assumed)
+
+    def revert_state_dict(
+        self, ours: Mapping[str, torch.Tensor], config: Any, tied_copies: bool | None = None
+    ) -> Tensors:
+        """The authors' state dict from ours."""
+        layout = self.with_ties(config)
+        reverted = super(TransfoXLLayout, layout).revert_state_dict(ours, config, tied_copies)
+        shared = {self.their_name(name, config) for name in layout.tied if name.endswith(("r_w_bias", "r_r_bias"))}
+        return {
+            name: tensor.flip(0) if name in CLUSTERS else tensor
+            for name, tensor in reverted.items()
+            if name not in shared
+        }
+
+    def their_name(self, name: str, config: Any) -> str:
+        return name.removeprefix("transformer.")
+
+    # ---- files ----
+
+    def tokenizer_from(
+        self,
+        words: Mapping[str, int],
+        config: Any,
+        vocab: Path | None = None,
+        codes: Path | None = None,
+        lower_case: bool = False,
+    ) -> tuple[dict[str, str], list[str]]:
+        """The tokenizer's files of a vocabulary of words."""
+        from ..models.tokenization_transfo_xl import TransfoXLTokenizer, read_vocabulary
+
+        if vocab is None:
+            return {}, [f"none: there is no {' or '.join(self.word_files)} (`--vocab`)"]
+        options = read_vocabulary(vocab)
+        options |= {"lower_case": True} if lower_case else {}
+        if len(options["vocab"]) > config.vocab_size:
+            raise ValueError(
+                f"{vocab} has {len(options['vocab'])} words, more than `vocab_size` = {config.vocab_size} of "
+                "the weights."
+            )
+        with tempfile.TemporaryDirectory() as folder:
+            TransfoXLTokenizer(**options).save_pretrained(folder)
+            files = {path.name: path.read_text(encoding="utf-8") for path in Path(folder).iterdir()}
+        return files, [f"{vocab}, {len(options['vocab'])} words"]
+
+    def write_original(
+        self,
+        folder: Path,
+        tensors: Mapping[str, torch.Tensor],
+        options: Mapping[str, Any],
+        source: Path,
+        vocabulary: Path | None = None,
+    ) -> None:
+        from ..models.tokenization_transfo_xl import TransfoXLTokenizer
+
+        super().write_original(folder, tensors, options, source)
+        if beside(source, ("tokenizer.json",)) is not None:
+            vocab = TransfoXLTokenizer.from_pretrained(source).get_vocab()
+            write_whole(folder / "vocab.txt", "".join(f"{word}\n" for word in sorted(vocab, key=vocab.__getitem__)))
+
+
+LAYOUT = TransfoXLLayout()
+globals().update(functions_of(LAYOUT))
