@@ -49,6 +49,7 @@ _PUBLIC = {
         "SquadFeatures",
     ),
     "compression": ("LayerDropCallback", "PruningCallback", "keep_layers", "prune_model", "sparsity_report"),
+    "conversion.awd_lstm": ("convert_fastai",),
     "conversion.entity_tables": ("EntityTable", "EntityVocabulary"),
     "conversion.unilm_tokenizer": ("unilm_tokenizer",),
     "data": ("ContiguousStreams", "extend_vocabulary"),
@@ -99,7 +100,7 @@ _PUBLIC = {
         "UnicoderTrainer",
         "hidden_word_loss",
     ),
-    "weights": ("extend_embeddings",),
+    "weights": ("extend_embeddings", "transfer_vocabulary"),
 }
 # public name -> module that defines it
 _EXPORTS = {_name: f"{__name__}.{_module}" for _module, _names in _PUBLIC.items() for _name in _names}

@@ -48,6 +48,10 @@ ERNIE-THU | ernie_thu | ErnieThuForPreTraining
     | DataCollatorForDenoisingEntities | mlm nsp entity | trainers.PreTrainingTrainer
     | 1905.07129 | ERNIE: Enhanced Language Representation with Informative Entities
     | families/ernie_thu | pretrain ernie_thu.yaml --entity_table entities.safetensors
+AWD-LSTM, ULMFiT | awd_lstm | AwdLstmForCausalLM AwdLstmForSequenceClassification
+    | DataCollatorForBackpropagationThroughTime | lm ar tar | trainers.BpttTrainer
+    | 1801.06146 | Universal Language Model Fine-tuning for Text Classification
+    | families/awd_lstm | convert awd_lstm lstm_fwd.pth TARGET --vocab lstm_fwd_itos.pkl
 K-BERT | kbert | KBertForSequenceClassification KBertForTokenClassification KBertForPreTraining
     | DataCollatorForMaskedLanguageModeling | mlm nsp | -
     | 1909.07606 | K-BERT: Enabling Language Representation with Knowledge Graph

@@ -73,6 +73,64 @@ def extend_embeddings(model: Any, first_id: int, sources: Sequence[Sequence[int]
                 rows[first_id:] = new.to(value)
 
 
+# Words of fastai 0.7 -> the same of later vocabularies.
+LATER_WORDS = {"_unk_": "xxunk", "_pad_": "xxpad"}
+
+
+def transfer_vocabulary(model: Any, old: Any, new: Any) -> list[str]:
+    """Give a model the vocabulary of another text: known words keep their rows, all others begin with the mean row.
+
+    As ULMFiT does between its first stage and its second (fastai's `match_embeds`): embeddings, decoder and its bias.
+
+    Args:
+        model: A model of transformers with the old vocabulary; it is changed.
+        old: Its tokenizer, or its words by their ids.
+        new: The same of the new vocabulary. `_unk_` and `_pad_` are `xxunk` and `xxpad`.
+
+    Returns:
+        The words that the old vocabulary does not have.
+
+    Raises:
+        ValueError: the old vocabulary has more words than the model has rows.
+
+    Examples:
+        >>> from hf_ptm_ext import AwdLstmConfig, AwdLstmForCausalLM
+        >>> model = AwdLstmForCausalLM(AwdLstmConfig(vocab_size=4, embedding_size=6, lstm_size=8))
+        >>> transfer_vocabulary(model, ["xxunk", "xxpad", "a", "b"], ["xxunk", "xxpad", "b", "new", "other"])
+        ['new', 'other']
+        >>> model.config.vocab_size
+        5
+    """
+    before, after = _words_of(old), _words_of(new)
+    number = {LATER_WORDS.get(word, word): row for row, word in reversed([*enumerate(before)])}
+    rows = torch.tensor([number.get(LATER_WORDS.get(word, word), -1) for word in after])
+    parts = [model.get_input_embeddings(), model.get_output_embeddings()]
+    if len(before) > parts[0].weight.shape[0]:
+        raise ValueError(f"`old` has {len(before)} words and the model {parts[0].weight.shape[0]} rows.")
+
+    def tables() -> list[torch.Tensor]:
+        found = (getattr(part, name, None) for part in parts if part is not None for name in ("weight", "bias"))
+        return [table for table in found if table is not None]
+
+    kept = [table.detach().clone() for table in tables()]
+    model.resize_token_embeddings(len(after), mean_resizing=False)
+    parts[:] = [model.get_input_embeddings(), model.get_output_embeddings()]
+    with torch.no_grad():
+        for table, values in zip(tables(), kept, strict=True):
+            chosen = values[rows.clamp(min=0).to(values.device)]
+            chosen[(rows < 0).to(values.device)] = values.mean(0)
+            table.copy_(chosen)
+    return [word for word, row in zip(after, rows.tolist(), strict=True) if row < 0]
+
+
+def _words_of(vocabulary: Any) -> list[str]:
+    """Words by their ids, of a tokenizer or a list."""
+    if hasattr(vocabulary, "get_vocab"):
+        words = vocabulary.get_vocab()
+        return sorted(words, key=words.__getitem__)
+    return list(vocabulary)
+
+
 def _tables(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
     yield from model.named_parameters()
     yield from model.named_buffers()

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
 # Families, each with a module of its name in `hf_ptm_ext.conversion`.
 FAMILIES = (
-    *("context2vec", "cove", "elmo", "ernie_thu", "ib_bert", "k_adapter", "kbert", "mass", "mass_nmt", "nezha"),
-    *("skip_thought", "spanbert", "tinybert", "transfo_xl"),
-    *("unilm", "zen"),
+    *("awd_lstm", "context2vec", "cove", "elmo", "ernie_thu", "ib_bert", "k_adapter", "kbert", "mass", "mass_nmt"),
+    *("nezha", "skip_thought", "spanbert", "tinybert", "transfo_xl", "unilm", "zen"),
 )
 CONFIG_NAMES = ("config.json", "bert_config.json", "ernie_config.json", "options.json")
 # Flag of some families alone -> those, and what the parser is told of it: options of the conversion, but for `FILES`.
@@ -48,6 +47,13 @@ FAMILY_OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "--word_vectors": (
         ("cove",),
         {"type": Path, "help": "file of the word vectors that the weights lack, GloVe's say (default: none)"},
+    ),
+    "--layout": (
+        ("awd_lstm",),
+        {
+            "choices": ("fastai2", "fastai1", "fastai0.7", "encoder", "salesforce"),
+            "help": "whose names --to_original writes (default: fastai2)",
+        },
     ),
     "--encoder": (
         ("k_adapter",),
@@ -242,7 +248,7 @@ def _vocabulary(layout: "Layout", arguments: argparse.Namespace) -> tuple[Path, 
     """The file of word pieces and what it holds, if there is one and the family has such."""
     from ..conversion.vocabulary import read_tokenizer
 
-    path = _vocab_file(arguments, (*layout.vocabulary_files, TOKENIZER_FILE)) if layout.wordpieces else None
+    path = _vocab_file(arguments, layout.vocabulary_names(arguments.source)) if layout.wordpieces else None
     if path is None:
         return None
     return path, (read_tokenizer if path.suffix == ".json" else layout.read_vocabulary)(path)
@@ -292,7 +298,7 @@ def _tokenizer(
         )
     seen = not lowercases(vocab_file) if vocab_file.suffix == ".json" else looks_cased(vocab)
     cased = arguments.cased or (not arguments.uncased and seen)
-    config.pad_token_id = vocab["[PAD]"]
+    config.pad_token_id = vocab.get("[PAD]", config.pad_token_id)
     more = {}
     for argument, name in layout.tokenizer_files.items():
         path = beside(arguments.source, (name,))
@@ -403,6 +409,7 @@ def _to_original(checkpoint: "Checkpoint", layout: "Layout", arguments: argparse
             f"`source` must be a {arguments.family} checkpoint, got `model_type` {fields.get('model_type')!r}."
         )
     config: Any = made_config(lambda **options: AutoConfig.for_model(**options), fields, arguments.family)
+    layout = layout.for_options(_family_options(arguments))
     tensors, options = layout.revert_checkpoint(checkpoint.tensors, config)
     tensors |= layout.revert_more_files(config_file.parent, config)
     vocabulary = _vocab_file(arguments, ("vocab.txt", TOKENIZER_FILE)) if layout.wordpieces else None

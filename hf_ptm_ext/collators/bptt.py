@@ -59,7 +59,7 @@ class DataCollatorForBackpropagationThroughTime:
             )
         input_ids = np.stack([row["input_ids"] for row in features])
         targets = np.stack([row["labels"] for row in features])
-        batch = {"input_ids": input_ids, "labels": input_ids.copy(), "shift_labels": targets}
+        batch: dict[str, Any] = {"input_ids": input_ids, "labels": input_ids.copy(), "shift_labels": targets}
         if (return_tensors or self.return_tensors) == "pt":
             batch = {name: torch.from_numpy(values) for name, values in batch.items()}
         return BatchEncoding({**batch, "segment": segment})

@@ -118,9 +118,15 @@ def _read_file(path: Path, suffix: str | None = None) -> Checkpoint:
         return Checkpoint(_read_safetensors(path), (path,))
     if suffix == ".npz":
         return Checkpoint(_read_npz(path), (path,))
-    if suffix in HDF5:
+    if suffix in HDF5 and not _is_torch(path):  # as fastai 0.7 called its own
         return Checkpoint(_read_hdf5(path), (path,))
     return _unwrap(_read_pickle(path), path)
+
+
+def _is_torch(path: Path) -> bool:
+    """Whether a file begins as torch's archives or pickles do."""
+    with open(path, "rb") as file:
+        return file.read(4).startswith((b"PK", b"\x80"))
 
 
 def _check_head(path: Path) -> None:

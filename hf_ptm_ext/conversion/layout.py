@@ -144,6 +144,10 @@ class Layout:
 
     # ---- what a family may do otherwise: options ----
 
+    def for_options(self, options: Mapping[str, Any]) -> "Layout":
+        """The layout under the command's own options, for the way back."""
+        return self
+
     def adjusted(self, fields: dict[str, Any], original: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of our configuration from those that were read."""
         return fields
@@ -206,6 +210,10 @@ class Layout:
         if word_vectors is not None:
             raise ValueError(f"`word_vectors` are no part of {self.title}, got {word_vectors}: leave them out.")
         return read_checkpoint(source)
+
+    def vocabulary_names(self, source: Path) -> tuple[str, ...]:
+        """Files beside a checkpoint that may be its vocabulary, the likeliest first."""
+        return (*self.vocabulary_files, "tokenizer.json")
 
     def read_vocabulary(self, path: Path) -> dict[str, int]:
         """The pieces of a vocabulary and their ids."""

@@ -25,6 +25,7 @@ ADAPTED = (
 )
 AROUND_AN_ENCODER = ("k_adapter", "weighted_layers", "san")
 FIELDS = {
+    "awd_lstm": {"vocab_size": 60, "embedding_size": 8, "lstm_size": 12},
     "distilled_bilstm": {"vocab_size": 60, "embedding_size": 8, "lstm_size": 8},
     "elmo": {"vocab_size": 60, "filters": [[1, 4], [2, 8]], "cell_size": 12, "projection_dim": 8},
     "cove": {"vocab_size": 60, "embedding_size": 8, "lstm_size": 8, "target_vocab_size": 60},
