@@ -19,6 +19,7 @@ _PUBLIC = {
     "adapters": ("AdapterTrainer", "HoulsbyConfig", "PfeifferConfig", "save_adapted"),
     "collators": (
         "DataCollatorForBackpropagationThroughTime",
+        "DataCollatorForBidirectionalLanguageModeling",
         "DataCollatorForDenoisingEntities",
         "DataCollatorForEntityReplacement",
         "DataCollatorForErnieMasking",

@@ -181,9 +181,10 @@ Extractive question answering | (any ...ForQuestionAnswering) | - | DataCollator
     | 1810.04805 | BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding
     | how-to/question_answering
     | finetune question_answering.yaml --model_name_or_path BERT --train_file train.json --test_file dev.json
-ELMo | elmo | ElmoForPreTraining | - | - | -
+ELMo | elmo | ElmoForPreTraining
+    | DataCollatorForBidirectionalLanguageModeling | forward backward | trainers.PreTrainingTrainer
     | 1802.05365 | Deep contextualized word representations
-    | families/elmo | convert elmo weights.hdf5 TARGET --config options.json
+    | families/elmo | pretrain elmo.yaml
 Weighted layers (ELMo's mix) | weighted_layers | WeightedLayersForSequenceClassification | - | - | -
     | 1802.05365 | Deep contextualized word representations
     | families/weighted_layers | -

@@ -23,7 +23,6 @@ from .pretrain_data import (
     describe_data,
     read_documents,
     target_baseline,
-    trained_tokenizer,
 )
 from .pretraining import OBJECTIVES
 from .pretraining.base import Objective
@@ -126,7 +125,7 @@ class Pretrain(TextJob):
     def train_tokenizer(self) -> Any:
         """A tokenizer of the documents, with what the objective adds to it."""
         with phase("training a tokenizer"):
-            return self.objective.fit(trained_tokenizer(self.data_args, self.documents))
+            return self.objective.train_tokenizer(self.documents)
 
     def collator(self, seed: int) -> Any:
         """The objective's collator."""

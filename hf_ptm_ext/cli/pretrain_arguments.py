@@ -19,7 +19,7 @@ OBJECTIVE_NAMES = (
     *("span", "mlm", "wwm", "ngram", "macbert", "unilm", "ernie_thu", "electra", "infoword"),
     *("permutation", "ernie", "word_order", "sentilare", "sensebert", "libert"),
     "ernie2",
-    *("mass", "text_infilling", "span_corruption", "tlm", "unicoder"),
+    *("mass", "text_infilling", "span_corruption", "tlm", "unicoder", "bilm"),
 )
 # Of objective ernie2, in the order in which they come.
 ERNIE_TASKS = ("mlm", "capitalization", "token_document", "reordering", "distance", "discourse", "relevance")
@@ -184,7 +184,7 @@ class ObjectiveArguments:
     objective: str = option(
         "span",
         "Spans, tokens, whole words, their n-grams, similar words, pairs in attention modes, tokens with entities, "
-        "encoder-decoders (MASS, BART, T5), XLM's translations; others by their system's name.",
+        "encoder-decoders (MASS, BART, T5), XLM's translations, words from both sides; others by their system's name.",
         choices=OBJECTIVE_NAMES,
     )
     mlm_probability: PositiveShare | None = option(None, "Share of tokens to predict (0.15).")

@@ -30,6 +30,8 @@ MOST_REFERENCES = 32
 _COMMENTED = re.compile(r"^#.*\bhf[-_]ptm[-_]ext ([a-z0-9-]+) \w+\.ya?ml", re.MULTILINE)
 _FOLDER_NAME = re.compile(r"[^\W_][\w-]{0,99}")
 _RESERVED = re.compile(r"con|prn|aux|nul|(com|lpt)\d", re.IGNORECASE)
+# A field and its value, whose commas are in brackets.
+PAIR = re.compile(r"(?:[^,\[]|\[(?:[^\[\]]|\[[^\[\]]*\])*\])+|\[")
 
 
 def recipe_file(path: str) -> Path:
@@ -311,7 +313,7 @@ def split_overrides(arguments: list[str]) -> list[str]:
 def parse_overrides(overrides: str | None, known: Collection[str], config_class: str) -> dict[str, Any]:
     """Read fields of a config as the command line gives them."""
     values: dict[str, Any] = {}
-    for pair in (overrides or "").split(","):
+    for pair in PAIR.findall(overrides or ""):
         if not pair.strip():
             continue
         name, _, text = pair.strip().partition("=")

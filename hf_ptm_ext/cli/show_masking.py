@@ -129,6 +129,8 @@ def _prepared(text: str, name: str, tokenizer: str | None, overrides: Sequence[s
     model, data, options, _ = read_options(words, GROUPS, "pretrain")
     objective = OBJECTIVES[options.objective](model, data, options)
     objective.check()
+    if not objective.hides:
+        raise ValueError(f"Objective {name} hides nothing, so there is no mask to show: {objective.description}")
     options.check_files()
     own = [re.split(r"(?<=[.!?。！？])\s*(?=\S)|\n", part.strip()) for part in text.split("|||") if part.strip()]
     corpus = embedded_corpus(language)[:300]

@@ -1,6 +1,7 @@
 """Collators: one objective, one file, one dataclass; they compose the functions of `hf_ptm_ext.masking`."""
 
 from .base import MaskingCollator
+from .bidirectional_lm import DataCollatorForBidirectionalLanguageModeling
 from .bptt import DataCollatorForBackpropagationThroughTime
 from .denoising import DenoisingCollator
 from .denoising_entities import DataCollatorForDenoisingEntities
@@ -36,6 +37,7 @@ from .words import describe_words
 __all__ = [
     "MASS_VARIANTS",
     "DataCollatorForBackpropagationThroughTime",
+    "DataCollatorForBidirectionalLanguageModeling",
     "DataCollatorForDenoisingEntities",
     "DataCollatorForEntityReplacement",
     "DataCollatorForErnieMasking",

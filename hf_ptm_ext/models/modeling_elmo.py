@@ -19,13 +19,11 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import ModelOutput
 from transformers.utils.generic import can_return_tuple
 
-from .base_core import FamilyPreTrainedModel, arguments_of
 from .characters_elmo import BEGIN_SENTENCE, BEGIN_WORD, BEHIND_WORD, CHARACTERS, END_SENTENCE, END_WORD
 from .composite_core import kept_states
 from .configuration_elmo import AUTO_MAP, HF_PTM_EXT_VERSION, ElmoConfig
-from .encoder_core import refuse_unknown_arguments
 from .losses_core import share_of_update, summed_cross_entropy, target_sums
-from .mask_contract_core import read_attention_mask
+from .recurrent_core import RecurrentPreTrainedModel, masked_mean, reading_of, rearranged
 from .task_heads_core import SequenceClassificationHead, TaskHead, TokenClassificationHead
 
 FORGET_BIAS = 1.0
@@ -33,16 +31,6 @@ FORGET_BIAS = 1.0
 CARRY_BIAS = -2.0
 
 States = list[tuple[torch.Tensor, torch.Tensor]]
-
-
-def at_the_front(real: torch.Tensor) -> torch.Tensor:
-    """Order in which the real positions of each row come first, in their own order."""
-    return (~real).to(torch.int8).argsort(dim=1, stable=True)
-
-
-def rearranged(values: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
-    """Take the positions of each row in another order."""
-    return values.gather(1, order[..., None].expand(-1, -1, values.shape[-1]))
 
 
 class ElmoLinear(nn.Linear):
@@ -170,9 +158,7 @@ class ElmoEncoder(nn.Module):
         self, words: torch.Tensor, real: torch.Tensor, states: States | None = None
     ) -> tuple[list[torch.Tensor], States]:
         """States `(batch, seq_len, 2 * width)` of every layer, word vectors first, and where each layer ended."""
-        lengths = real.sum(1, keepdim=True)
-        places = torch.arange(real.shape[1], device=real.device)[None]
-        turned = torch.where(real, lengths - 1 - places, places)
+        turned = reading_of(real).turned
         current = torch.stack([words, rearranged(words, turned)])
         found, ends = [torch.cat([words, words], dim=-1) * real[..., None]], []
         for number, layer in enumerate(self.layers):
@@ -186,18 +172,12 @@ class ElmoEncoder(nn.Module):
         return found, ends
 
 
-class ElmoPreTrainedModel(FamilyPreTrainedModel):
+class ElmoPreTrainedModel(RecurrentPreTrainedModel):
     """Loading, saving and initialisation shared by all ELMo classes."""
 
     config: ElmoConfig
     config_class = ElmoConfig
     base_model_prefix = "elmo"
-    supports_gradient_checkpointing = False
-    _supports_sdpa = False
-    _supports_flex_attn = False
-    _supports_attention_backend = False
-    _can_compile_fullgraph = False
-    _can_record_outputs = None
     _no_split_modules = ["CharCNNEmbeddings", "ElmoLayer"]
     _auto_map = AUTO_MAP
     _code_version = HF_PTM_EXT_VERSION
@@ -240,10 +220,6 @@ class ElmoPreTrainedModel(FamilyPreTrainedModel):
             f"{new_num_tokens}: leave the tokenizer's words as they are."
         )
 
-    def new_encoder(self, config: ElmoConfig, pooled: bool) -> nn.Module:
-        """A head's encoder, which always pools."""
-        return self._encoder_class(config)
-
 
 class ElmoModel(ElmoPreTrainedModel):
     """The word vectors and the states of both language models.
@@ -270,26 +246,19 @@ class ElmoModel(ElmoPreTrainedModel):
 
     def real_words(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
         """Which positions are words, as bool: those that the mask says, else those with a character."""
-        if attention_mask is None:
-            return (input_ids > 0).any(-1)
-        if torch.is_tensor(attention_mask) and attention_mask.dim() != 2:
-            raise ValueError(
-                "`attention_mask` must be (batch, seq_len): nothing attends here, got shape "
-                f"{tuple(attention_mask.shape)}."
-            )
-        return read_attention_mask(self.config, attention_mask, input_ids)
+        return self.real_tokens(input_ids, (input_ids > 0).any(-1) if attention_mask is None else attention_mask)
 
     def bounded(self, input_ids: torch.Tensor, real: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Words between `<S>` and `</S>`, at the front of rows of two more words, and which of them are there."""
-        lengths = real.sum(1, keepdim=True)
+        reading = reading_of(real)
         room = torch.full_like(input_ids[:, :1], BEHIND_WORD)
         room[..., 0], room[..., 2] = BEGIN_WORD, END_WORD
         begin, end = room.clone(), room
         begin[..., 1], end[..., 1] = BEGIN_SENTENCE, END_SENTENCE
-        words = torch.cat([begin, rearranged(input_ids, at_the_front(real)), 0 * end], dim=1)
+        words = torch.cat([begin, rearranged(input_ids, reading.first), 0 * end], dim=1)
         places = torch.arange(words.shape[1], device=words.device)[None]
-        words = torch.where((places == lengths + 1)[..., None], end, words)
-        there = places < lengths + 2
+        words = torch.where((places == reading.lengths + 1)[..., None], end, words)
+        there = places < reading.lengths + 2
         return words * there[..., None], there
 
     def _carried(self, batch: int, like: torch.Tensor) -> States | None:
@@ -345,8 +314,6 @@ class ElmoModel(ElmoPreTrainedModel):
             ValueError: no `input_ids` or none of characters, a mask that is not of words, or attentions are asked for.
             TypeError: a keyword argument that nothing reads, a misspelt name say.
         """
-        if not torch.compiler.is_compiling():
-            refuse_unknown_arguments(type(self).__name__, kwargs, arguments_of(type(self)))
         width = self.config.max_characters_per_token
         if input_ids is None or input_ids.dim() != 3 or input_ids.shape[-1] != width:
             got = None if input_ids is None else tuple(input_ids.shape)
@@ -354,14 +321,11 @@ class ElmoModel(ElmoPreTrainedModel):
                 f"`input_ids` must be ids of characters, (batch, seq_len, {width}), as `ElmoTokenizer` makes them, "
                 f"got {got}."
             )
-        if self.config.output_attentions if output_attentions is None else output_attentions:
-            raise ValueError(
-                f"`output_attentions` must be False, got {output_attentions}: an LSTM has no attentions. Ask for "
-                "hidden states."
-            )
+        if attention_mask is None:
+            attention_mask = (input_ids > 0).any(-1)
+        real = self.checked(input_ids, attention_mask, output_attentions, kwargs)
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
-        real = self.real_words(input_ids, attention_mask)
         ids, there = self.bounded(input_ids, real)
         words = self.embeddings(ids)
         states, ends = self.encoder(words, there, self._carried(len(ids), words) if self.config.stateful else None)
@@ -370,16 +334,15 @@ class ElmoModel(ElmoPreTrainedModel):
         mask = there
         if not keep_boundaries:
             states, mask = [self.without_boundaries(state, real) for state in states], real
-        counts = mask.sum(1, keepdim=True).clamp(min=1)
         return BaseModelOutputWithPooling(
             last_hidden_state=states[-1],
-            pooler_output=(states[-1] * mask[..., None]).sum(1) / counts,
+            pooler_output=masked_mean(states[-1], mask),
             hidden_states=kept_states(states, output_hidden_states),
         )
 
     def without_boundaries(self, states: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
         """States of the given words, at their places, from those with `<S>` and `</S>`."""
-        inner = rearranged(states[:, 1:-1], at_the_front(real).argsort(dim=1))
+        inner = rearranged(states[:, 1:-1], reading_of(real).back)
         return inner * real[..., None].to(inner.dtype)
 
 
@@ -437,11 +400,11 @@ class ElmoForPreTraining(TaskHead, ElmoPreTrainedModel, encoder=ElmoModel, colum
 
     def predicted(self, labels: torch.Tensor, real: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """What the states of `<S>` and the words predict forwards, and those of the words and `</S>` backwards."""
-        lengths, order = real.sum(1, keepdim=True), at_the_front(real)
-        words = labels.masked_fill(~real, -100).gather(1, order)
+        reading = reading_of(real)
+        words = labels.masked_fill(~real, -100).gather(1, reading.first)
         places = torch.arange(words.shape[1] + 1, device=words.device)[None]
         ahead = nn.functional.pad(words, (0, 1), value=-100)
-        ahead = ahead.masked_fill(places == lengths, self.config.eos_token_id)  # type: ignore[arg-type]
+        ahead = ahead.masked_fill(places == reading.lengths, self.config.eos_token_id)  # type: ignore[arg-type]
         return ahead, nn.functional.pad(words, (1, 0), value=self.config.bos_token_id)  # type: ignore[arg-type]
 
     def forward(
@@ -467,7 +430,7 @@ class ElmoForPreTraining(TaskHead, ElmoPreTrainedModel, encoder=ElmoModel, colum
         ahead, back = states.chunk(2, dim=-1)
         real = self.elmo.real_words(inputs["input_ids"], inputs.get("attention_mask"))
         if labels is None:
-            places = at_the_front(real).argsort(dim=1)
+            places = reading_of(real).back
             forwards, backwards = rearranged(ahead[:, :-2], places), rearranged(back[:, 2:], places)
             logits = {"forward_logits": self.softmax(forwards), "backward_logits": self.softmax(backwards)}
             return ElmoForPreTrainingOutput(**logits, hidden_states=outputs.hidden_states)

@@ -43,6 +43,7 @@ class ElmoTokenizer(PreTrainedTokenizer):
         vocab_file: the same; `from_pretrained` fills it in.
         split: how a text is split: "punctuation" takes marks from words (default), "whitespace" splits tokenised text.
             Lists of words, with `is_split_into_words=True`, are taken as they are.
+        do_lower_case: whether words become lower case (default False: ELMo knows capitals).
         max_characters_per_token: ids of a word, with those that begin and end it (default 50).
         kwargs: as in `PreTrainedTokenizer`.
 
@@ -65,6 +66,7 @@ class ElmoTokenizer(PreTrainedTokenizer):
         *,
         vocab_file: str | Path | None = None,
         split: str = "punctuation",
+        do_lower_case: bool = False,
         max_characters_per_token: int = 50,
         **kwargs: Any,
     ):
@@ -77,9 +79,11 @@ class ElmoTokenizer(PreTrainedTokenizer):
         else:
             words = list(dict.fromkeys([*SPECIAL_WORDS, *(source or ())]))
         self.vocab = {word: number for number, word in enumerate(words)}
-        self.words, self.split, self.max_characters_per_token = words, split, max_characters_per_token
+        self.words, self.split, self.do_lower_case = words, split, do_lower_case
+        self.max_characters_per_token = max_characters_per_token
         special = dict(zip(("pad_token", "bos_token", "eos_token", "unk_token"), SPECIAL_WORDS, strict=True))
-        options = {"split": split, "max_characters_per_token": max_characters_per_token}
+        options = {"split": split, "do_lower_case": do_lower_case}
+        options["max_characters_per_token"] = max_characters_per_token
         super().__init__(**{**kwargs, **special, **options})
 
     @classmethod
@@ -105,6 +109,7 @@ class ElmoTokenizer(PreTrainedTokenizer):
 
     def words_of(self, text: str) -> list[str]:
         """The words of a text."""
+        text = text.lower() if self.do_lower_case else text
         return WORD.findall(text) if self.split == "punctuation" else text.split()
 
     def tokenize(self, text: str, **kwargs: Any) -> list[str]:

@@ -20,9 +20,11 @@ FILES = {
     "sentilare": "opinion_words",
     "libert": "lexical_constraints",
 }
+# Nothing is hidden, so there is nothing to show.
+UNMASKED = {name for name, objective in OBJECTIVES.items() if not objective.hides}
 
 
-@pytest.mark.parametrize("name", sorted(set(OBJECTIVES) - set(FILES)))
+@pytest.mark.parametrize("name", sorted(set(OBJECTIVES) - set(FILES) - UNMASKED))
 def test_every_objective_is_shown(name, capsys):
     text = PARALLEL if OBJECTIVES[name].parallel else TEXT
     text = "灯塔的老看守人那天晚上在港口没有看到船。他很早就去睡觉了。" if name == "ernie" else text
@@ -39,6 +41,14 @@ def test_every_objective_is_shown(name, capsys):
 def test_what_needs_a_file_says_so(name, capsys):
     assert main(["show", "masking", TEXT, "--objective", name]) == 2
     assert f"`{FILES[name]}`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", sorted(UNMASKED))
+def test_what_hides_nothing_says_so(name, capsys):
+    assert main(["show", "masking", TEXT, "--objective", name]) == 2
+    error = capsys.readouterr().err
+    assert f"Objective {name} hides nothing" in error
+    assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", ["mlm", "wwm", "span", "ngram", "electra"])

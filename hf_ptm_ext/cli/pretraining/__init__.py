@@ -1,6 +1,7 @@
 """Objectives of `hf-ptm-ext pretrain`: what each reads, trains and hides."""
 
 from .base import Objective
+from .bilm import BidirectionalLM
 from .continual import Continual
 from .cross_lingual import Unicoder
 from .denoising import Mass, SpanCorruption, TextInfilling, TranslationMasking
@@ -26,6 +27,6 @@ OBJECTIVES: dict[str, type[Objective]] = {
         *(ReplacedTokens, InfoWord, Permutations, UnitMasking, WordOrder),
         *(SentimentMasking, SupersenseMasking, LexicalRelations),
         Continual,
-        *(Mass, TextInfilling, SpanCorruption, TranslationMasking, Unicoder),
+        *(Mass, TextInfilling, SpanCorruption, TranslationMasking, Unicoder, BidirectionalLM),
     )
 }

@@ -49,6 +49,7 @@ from ..arguments import ModelArguments
 from ..console import bar
 from ..families import takes, upstream_model
 from ..pretrain_arguments import DataArguments, ObjectiveArguments
+from ..pretrain_data import trained_tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -68,10 +69,11 @@ class Objective(ABC):
     Its attributes: `name`, of the option `objective`; `description`, of the card; `template`, of the card (`None`: the
     family's, which speaks of its own objective), and `head`, what it calls the model's; `pipeline_tag`, the Hub's;
     `family`, of a new model; `term`, what the loss of the labels is called; `denoises`, whether the labels are more
-    than the hidden tokens; `pairs`, whether rows are of two segments (`None`: if asked), and `pair_label`, the column
-    that says how these stand to each other; `parallel`, whether it reads sentences with translations; `columns`, those
-    with a row's tokens; `collator_class`, what hides them, and `given`, the options that it takes; `defaults`, of
-    options that are `None` unless given; `trainer_class`; `terms`, what the printed table calls further terms.
+    than the hidden tokens; `hides`, whether tokens are hidden at all; `pairs`, whether rows are of two segments
+    (`None`: if asked), and `pair_label`, the column that says how these stand to each other; `parallel`, whether it
+    reads sentences with translations; `columns`, those with a row's tokens; `collator_class`, what hides them, and
+    `given`, the options that it takes; `defaults`, of options that are `None` unless given; `trainer_class`; `terms`,
+    what the printed table calls further terms.
     """
 
     name: ClassVar[str]
@@ -82,6 +84,7 @@ class Objective(ABC):
     family: ClassVar[str] = "spanbert"
     term: ClassVar[str] = "mlm"
     denoises: ClassVar[bool] = False
+    hides: ClassVar[bool] = True
     pairs: ClassVar[bool | None] = False
     pair_variant: ClassVar[str] = "bert"
     parallel: ClassVar[bool] = False
@@ -133,6 +136,10 @@ class Objective(ABC):
             )
 
     # ---- tokenizer and rows ----
+
+    def train_tokenizer(self, documents: Any) -> Any:
+        """A tokenizer of the documents, with what the objective adds to it."""
+        return self.fit(trained_tokenizer(self.data_args, documents))
 
     def fit(self, tokenizer: Any) -> Any:
         """Give a tokenizer that was trained here what the objective needs."""
