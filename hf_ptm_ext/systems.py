@@ -57,6 +57,10 @@ K-BERT | kbert | KBertForSequenceClassification KBertForTokenClassification KBer
     | 1909.07606 | K-BERT: Enabling Language Representation with Knowledge Graph
     | families/kbert
     | finetune kbert_ner.yaml --model_name_or_path BERT --kg graph.spo --train_file a.tsv --validation_file b.tsv
+KnowBERT | knowbert | KnowBertForPreTraining
+    | DataCollatorForEntityCandidates | mlm nsp linking | -
+    | 1909.04164 | Knowledge Enhanced Contextual Word Representations
+    | families/knowbert | convert knowbert weights.th TARGET --config config.json
 NEZHA | nezha | NezhaForPreTraining | DataCollatorForWholeWordMasking | mlm nsp | trainers.PreTrainingTrainer
     | 1909.00204 | NEZHA: Neural Contextualized Representation for Chinese Language Understanding
     | families/nezha | pretrain wwm_zh.yaml --model_name_or_path NEZHA --next_sentence_prediction true

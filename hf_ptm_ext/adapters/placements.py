@@ -62,7 +62,7 @@ _T5 = Placement(
 
 # Families here with BERT's module names, and with BART's.
 BERT_LIKE = (
-    *("spanbert", "unilm", "ernie_thu", "kbert", "nezha", "zen", "ib_bert"),
+    *("spanbert", "unilm", "ernie_thu", "kbert", "knowbert", "nezha", "zen", "ib_bert"),
     *("k_adapter", "weighted_layers", "san"),
 )
 BART_LIKE = ("mass", "mass_nmt")

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 # Families, each with a module of its name in `hf_ptm_ext.conversion`.
 FAMILIES = (
-    *("awd_lstm", "context2vec", "cove", "elmo", "ernie_thu", "ib_bert", "k_adapter", "kbert", "mass", "mass_nmt"),
-    *("nezha", "skip_thought", "spanbert", "tinybert", "transfo_xl", "unilm", "zen"),
+    *("awd_lstm", "context2vec", "cove", "elmo", "ernie_thu", "ib_bert", "k_adapter", "kbert", "knowbert"),
+    *("mass", "mass_nmt", "nezha", "skip_thought", "spanbert", "tinybert", "transfo_xl", "unilm", "zen"),
 )
 CONFIG_NAMES = ("config.json", "bert_config.json", "ernie_config.json", "options.json")
 # Flag of some families alone -> those, and what the parser is told of it: options of the conversion, but for `FILES`.
@@ -86,7 +86,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "source",
         type=Path,
-        help="a .safetensors, .bin, .pt, .pth, .npz or .hdf5 file, or a folder with one or shards",
+        help="a .safetensors, .bin, .pt, .pth, .th, .npz or .hdf5 file, or a folder with one or shards",
     )
     parser.add_argument("target", type=Path, help="the folder to write")
     parser.add_argument(

@@ -5,6 +5,7 @@ from .bidirectional_lm import DataCollatorForBidirectionalLanguageModeling
 from .bptt import DataCollatorForBackpropagationThroughTime
 from .denoising import DenoisingCollator
 from .denoising_entities import DataCollatorForDenoisingEntities
+from .entity_candidates import DataCollatorForEntityCandidates
 from .entity_catalogue import EntityCatalogue
 from .entity_replacement import DataCollatorForEntityReplacement
 from .ernie_masking import DataCollatorForErnieMasking
@@ -39,6 +40,7 @@ __all__ = [
     "DataCollatorForBackpropagationThroughTime",
     "DataCollatorForBidirectionalLanguageModeling",
     "DataCollatorForDenoisingEntities",
+    "DataCollatorForEntityCandidates",
     "DataCollatorForEntityReplacement",
     "DataCollatorForErnieMasking",
     "DataCollatorForErnieTask",

@@ -16,7 +16,7 @@ import torch
 
 from ..files import path_inside, read_json
 
-SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".npz", ".hdf5", ".h5")
+SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".th", ".npz", ".hdf5", ".h5")
 HDF5 = (".hdf5", ".h5")
 # The files that stand for a whole folder, in order of preference.
 INDEX_NAMES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
@@ -41,10 +41,7 @@ class Checkpoint:
 
 
 def read_checkpoint(source: str | Path, suffix: str | None = None) -> Checkpoint:
-    """Read a `.safetensors`, `.bin`, `.pt`, `.pth`, `.npz` or `.hdf5` file, or a folder with one or a shard index.
-
-    `suffix` says what a file is whose name does not.
-    """
+    """Read a file of weights (`SUFFIXES`), or a folder with one of them or a shard index."""
     path = Path(source)
     if not path.exists():
         raise FileNotFoundError(f"`source` must be a checkpoint file or folder, got {path}, which does not exist.")

@@ -14,6 +14,7 @@ from .annotated_text import (
 from .bad_rows import BadRows
 from .contiguous import ContiguousStreams
 from .cross_lingual import alternated_documents, hard_negatives, sentence_vectors, unicoder_rows
+from .entity_candidates import read_entity_candidates
 from .entity_documents import (
     EntitySentence,
     encode_entity_documents,
@@ -182,6 +183,7 @@ __all__ = [
     "question_generation_rows",
     "read_descriptions",
     "read_documents",
+    "read_entity_candidates",
     "read_entity_documents",
     "read_instances",
     "read_labelled_texts",

@@ -32,7 +32,8 @@ class Layout:
 _BERT = Layout()
 _BERT_LIKE = (
     "bert", "roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "electra", "ernie", "roformer", "splinter",
-    "layoutlm", "convbert", "mobilebert", "spanbert", "unilm", "kbert", "nezha", "zen", "ernie_thu", "ib_bert",
+    "layoutlm", "convbert", "mobilebert", "spanbert", "unilm", "kbert", "knowbert", "nezha", "zen", "ernie_thu",
+    "ib_bert",
 )  # fmt: skip
 LAYOUTS: dict[str, Layout] = {
     **dict.fromkeys(_BERT_LIKE, _BERT),

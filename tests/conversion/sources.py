@@ -16,6 +16,7 @@ GOLDEN_FAMILIES = {
     "ernie_thu": ("ernie-thu-a", "sd.", "original_config"),
     "k_adapter": ("k-adapter-a", "lin_adapter/", "config"),
     "kbert": ("kbert-a", "model/", "config"),
+    "knowbert": ("knowbert-a", "param.", "kar_config"),
     "mass": ("mass-a", "state.", "config"),
     "mass_nmt": ("mass-xlm-a", "state.", "config"),
     "nezha": ("nezha-a", "model/", "config"),
@@ -88,6 +89,9 @@ def source_of(family: str) -> Source:
     if family == "transfo_xl":  # under the names of its authors, whose clusters are the other way round
         tensors = {key.removeprefix("transformer."): value for key, value in tensors.items() if "inv_freq" not in key}
         tensors |= {key: value.flip(0) for key, value in tensors.items() if ".cluster_" in key}
+    if family == "knowbert":
+        wiki = {"entity_vocab_size": 30, "entity_size": 16, "intermediate_size": 24, "insert_after_layer": 1}
+        options = {**facts["bert_config"], "vocab_size": 90, "knowledge_bases": {"wiki": wiki}}
     if family == "tinybert":
         options = {**options, **options["student"]}
     return Source(family, tensors, options)

@@ -41,7 +41,7 @@ def test_the_originals_names_and_tensors_come_back(
             source.write(tmp_path / "original")
         capsys.readouterr()
         assert cli.main(["convert", family, *folders, *arguments[2:]]) == 0
-    (file,) = [path for path in (tmp_path / "task").iterdir() if path.suffix in (".bin", ".pt", ".pth")]
+    (file,) = [path for path in (tmp_path / "task").iterdir() if path.suffix in (".bin", ".pt", ".pth", ".th")]
     back = flat(torch.load(file, weights_only=True))
     assert set(back) - TIED_COPIES.get(family, set()) == set(source.tensors)
     told = "made up" in (report := capsys.readouterr().out)
