@@ -5,7 +5,7 @@ transformers 4 do from the first; all layers share their biases, and a text begi
 """
 
 import copy
-import tempfile
+import json
 from collections.abc import Mapping
 from itertools import accumulate
 from pathlib import Path
@@ -163,9 +163,15 @@ class TransfoXLLayout(Layout):
                 f"{vocab} has {len(options['vocab'])} words, more than `vocab_size` = {config.vocab_size} of "
                 "the weights."
             )
-        with tempfile.TemporaryDirectory() as folder:
-            TransfoXLTokenizer(**options).save_pretrained(folder)
-            files = {path.name: path.read_text(encoding="utf-8") for path in Path(folder).iterdir()}
+        tokenizer = TransfoXLTokenizer(**options)
+        own = ("lower_case", "delimiter", "moses", "language", "unk_token", "eos_token")
+        name = TransfoXLTokenizer.__name__
+        settings = {"tokenizer_class": name, "auto_map": {"AutoTokenizer": [f"tokenization_transfo_xl.{name}", None]}}
+        settings |= {option: getattr(tokenizer, option) for option in own}
+        files = {
+            "tokenizer.json": tokenizer.backend_tokenizer.to_str(),
+            "tokenizer_config.json": json.dumps(settings, indent=2),
+        }
         return files, [f"{vocab}, {len(options['vocab'])} words"]
 
     def write_original(

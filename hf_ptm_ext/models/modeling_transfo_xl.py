@@ -38,7 +38,8 @@ class TransfoXLModelOutput(ModelOutput):
 
     Args:
         last_hidden_state: `(batch, seq_len, d_model)`, 0 at padding.
-        mems: inputs of each layer at the last `mem_len` places, `(mem_len, batch, d_model)`, detached; None without.
+        mems: inputs of each layer at the last `mem_len` places, `(mem_len, batch, d_model)`, detached; empty with
+            `mem_len` 0, None with `use_cache=False`.
         mem_lengths: `(batch,)`, how many of them are real, from the end; None if all are.
         hidden_states: embeddings and states behind each layer.
         attentions: `(batch, n_head, seq_len, memory + seq_len)` of each layer.
@@ -112,7 +113,7 @@ class TransfoXLPreTrainedModel(FamilyPreTrainedModel):
         config = self.config
         if isinstance(module, nn.Linear | nn.Embedding):
             self._draw(module.weight)
-            if getattr(module, "bias", None) is not None:
+            if isinstance(module, nn.Linear) and module.bias is not None:
                 init.zeros_(module.bias)
         elif isinstance(module, nn.LayerNorm):
             init.normal_(module.weight, 1.0, config.init_std)
@@ -154,7 +155,7 @@ class TransfoXLPreTrainedModel(FamilyPreTrainedModel):
 
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
-    ) -> nn.Module:
+    ) -> Any:
         """As upstream; words come and go at the end of the last cluster."""
         multiple = pad_to_multiple_of or 1
         size = -(-(self.config.vocab_size if new_num_tokens is None else new_num_tokens) // multiple) * multiple
@@ -197,11 +198,11 @@ class TransfoXLModel(TransfoXLPreTrainedModel):
         self.word_emb = AdaptiveEmbedding(config)
         self.pos_emb = TransfoXLPositions(config.d_model)
         self.drop = nn.Dropout(config.dropout)
-        biases = None
+        biases: Any = None
         if not config.untie_r:
-            self.r_w_bias, self.r_r_bias = biases = tuple(
-                nn.Parameter(torch.zeros(config.n_head, config.d_head)) for _ in range(2)
-            )
+            shape: Any = (config.n_head, config.d_head)
+            biases = nn.Parameter(torch.zeros(shape)), nn.Parameter(torch.zeros(shape))
+            self.r_w_bias, self.r_r_bias = biases
         self.layers = nn.ModuleList([TransfoXLLayer(config, biases) for _ in range(config.n_layer)])
         self.gradient_checkpointing = False
         self.post_init()
@@ -264,9 +265,9 @@ class TransfoXLModel(TransfoXLPreTrainedModel):
         states = self.drop(states)
         inputs.append(states)
         new_mems, new_lengths = None, None
-        if use_cache is not False and self.config.mem_len:
+        if use_cache is not False:
             new_mems, new_lengths = self._updated(memories, inputs[:-1], mem_lengths, lengths)
-        if order is not None:
+        if order is not None and attention_mask is not None:
             back, real = order.argsort(dim=1), attention_mask[..., None].to(states.dtype)
             inputs = [moved(one, back) * real for one in inputs]
         return TransfoXLModelOutput(
@@ -292,7 +293,7 @@ class TransfoXLModel(TransfoXLPreTrainedModel):
     def _memory(self, states: torch.Tensor, mems: Memory | None, lengths: torch.Tensor | None) -> tuple[Any, Any]:
         """The memory of each layer, `(batch, memory, d_model)`, and how many of its places are real."""
         config = self.config
-        if mems is None:
+        if not mems:
             if config.initial_memory == "empty" or not config.mem_len:
                 return None, None
             return [states.new_zeros(len(states), config.mem_len, config.d_model)] * config.n_layer, None
@@ -325,6 +326,8 @@ class TransfoXLModel(TransfoXLPreTrainedModel):
         self, memories: Any, inputs: list[torch.Tensor], mem_lengths: Any, lengths: Any
     ) -> tuple[list[torch.Tensor], Any]:
         """The last `mem_len` places of memory and segment; padding, at a segment's end, is left out."""
+        if not self.config.mem_len:
+            return [], None
         before = 0 if memories is None else memories[0].shape[1]
         batch, queries = inputs[0].shape[:2]
         size = min(self.config.mem_len, before + queries)
@@ -453,7 +456,7 @@ class TransfoXLLMHeadModel(TaskHead, TransfoXLPreTrainedModel, GenerationMixin, 
         inputs = {"input_ids": input_ids, "attention_mask": attention_mask, "mems": mems, "mem_lengths": mem_lengths}
         if is_first_iteration and inputs_embeds is not None:
             inputs |= {"input_ids": None, "inputs_embeds": inputs_embeds}
-        elif mems is not None and not is_first_iteration:
+        elif mems and not is_first_iteration:
             inputs |= {"input_ids": input_ids[:, -1:], "attention_mask": None}
         names = ("use_cache", "output_hidden_states", "output_attentions", "logits_to_keep")
         return {**inputs, **{name: kwargs[name] for name in names if kwargs.get(name) is not None}}

@@ -92,7 +92,8 @@ class TransfoXLTokenizer(TokenizersBackend):
 
     vocab_files_names = {**VOCABULARIES, "tokenizer_file": "tokenizer.json"}
     model_input_names = ["input_ids", "attention_mask"]
-    model = WordLevel
+    model: Any = WordLevel
+    _tokenizer: Any
 
     def __init__(
         self,
@@ -107,7 +108,7 @@ class TransfoXLTokenizer(TokenizersBackend):
     ) -> None:
         if isinstance(vocab, str | Path):
             vocab = read_vocabulary(vocab)["vocab"]
-        words = vocab or {"<unk>": 0, "<eos>": 1}
+        words: Any = vocab or {"<unk>": 0, "<eos>": 1}
         unk_token = unk_token or next((word for word in ("<unk>", "<UNK>") if word in words), None)
         eos_token = eos_token or next((word for word in ("<eos>",) if word in words), None)
         self.lower_case, self.delimiter, self.moses, self.language = lower_case, delimiter, moses, language

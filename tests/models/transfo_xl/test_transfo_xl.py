@@ -4,9 +4,9 @@ import json
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
-from hf_ptm_ext import TransfoXLConfig, TransfoXLForSequenceClassification, TransfoXLLMHeadModel, TransfoXLModel
+from hf_ptm_ext import TransfoXLConfig, TransfoXLForSequenceClassification, TransfoXLLMHeadModel, TransfoXLModel, cli
 from tests.models.transfo_xl.test_reference import SIZES, made
 
 MEMORIES = pytest.mark.parametrize("memory", ["zeros", "empty"])
@@ -231,3 +231,38 @@ def test_checkpoints_of_transformers_4_load_as_they_are(tmp_path):
     loaded.save_pretrained(tmp_path / "ours")
     assert json.loads((tmp_path / "ours" / "config.json").read_text())["model_type"] == "transfo_xl"
     assert TransfoXLConfig.from_pretrained(tmp_path).model_type == "transfo_xl"
+
+
+def test_a_model_without_memory_reads_and_generates():
+    model = made(config(mem_len=0, same_length=False))
+    assert model(IDS).mems == []
+    wanted = {"max_new_tokens": 5, "do_sample": False, "pad_token_id": 0, "eos_token_id": 49}
+    assert torch.equal(model.generate(IDS, **wanted), model.generate(IDS, use_cache=False, **wanted))
+
+
+def test_the_authors_weights_are_converted_with_their_vocabulary(tmp_path):
+    """Their clusters are numbered from the last, their biases shared, and a text begins with nothing."""
+    model = made(config(untie_r=False, initial_memory="empty"))
+    state = {name.removeprefix("transformer."): value for name, value in model.state_dict().items()}
+    state = {name: value.flip(0) if ".cluster_" in name else value for name, value in state.items()}
+    state = {
+        name: value for name, value in state.items() if ".dec_attn.r_w" not in name and ".dec_attn.r_r" not in name
+    }
+    torch.save(state, tmp_path / "model.pt")
+    fields = {"n_token": 50, "not_tied": False, "adaptive": True, "tgt_len": 8, "ext_len": 0, "attn_type": 0}
+    fields |= {name: SIZES[name] for name in ("n_layer", "n_head", "d_head", "d_model", "d_inner", "div_val")}
+    fields |= {name: SIZES[name] for name in ("mem_len", "clamp_len", "same_length")}
+    (tmp_path / "config.json").write_text(json.dumps({**fields, "d_embed": -1}), encoding="utf-8")
+    (tmp_path / "vocab.txt").write_text("".join(f"{word}\n" for word in ("<unk>", "<eos>", "the")), encoding="utf-8")
+    assert cli.main(["convert", "transfo_xl", str(tmp_path), str(tmp_path / "ours")]) == 0
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "ours")
+    assert loaded.config.cutoffs == [12, 30]
+    with torch.no_grad():
+        assert torch.equal(loaded(IDS).logits, model(IDS).logits)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "ours")
+    assert tokenizer("the cat <eos>").input_ids == [2, 0, 1]
+    assert cli.main(["convert", "transfo_xl", str(tmp_path / "ours"), str(tmp_path / "back"), "--to-original"]) == 0
+    back = torch.load(tmp_path / "back" / "model.pt", weights_only=True)
+    assert back.keys() == state.keys()
+    assert all(torch.equal(back[name], value) for name, value in state.items())
+    assert (tmp_path / "back" / "vocab.txt").read_text(encoding="utf-8").split() == ["<unk>", "<eos>", "the"]
