@@ -53,6 +53,7 @@ _PUBLIC = {
     "compression": ("LayerDropCallback", "PruningCallback", "keep_layers", "prune_model", "sparsity_report"),
     "conversion.awd_lstm": ("convert_fastai",),
     "conversion.entity_tables": ("EntityTable", "EntityVocabulary"),
+    "conversion.static_embedding": ("export_sentence_transformers",),
     "conversion.unilm_tokenizer": ("unilm_tokenizer",),
     "data": ("ContiguousStreams", "extend_vocabulary"),
     "data.labelled_triples": ("TripleEncoder",),

@@ -241,6 +241,10 @@ Distilled BiLSTM | distilled_bilstm | DistilledBiLstmForSequenceClassification
     | 1903.12136 | Distilling Task-Specific Knowledge from BERT into Simple Neural Networks
     | families/distilled_bilstm
     | distill distill_bilstm.yaml --teacher_name_or_path TEACHER --train_file a.tsv --test_file b.tsv
+word2vec, GloVe, fastText | static_embedding | StaticEmbeddingForSequenceClassification StaticEmbeddingModel
+    | - | - | -
+    | 1301.3781 | Efficient Estimation of Word Representations in Vector Space
+    | how-to/word_vectors | convert static_embedding vectors.txt TARGET
 CoVe | cove | CoveModel CoveForPreTraining | - | - | -
     | 1708.00107 | Learned in Translation: Contextualized Word Vectors
     | families/ancestors | convert cove wmtlstm.pth TARGET --word_vectors glove.txt

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 # Families, each with a module of its name in `hf_ptm_ext.conversion`.
 FAMILIES = (
     *("awd_lstm", "context2vec", "cove", "elmo", "ernie_thu", "ib_bert", "k_adapter", "kbert", "knowbert"),
-    *("mass", "mass_nmt", "nezha", "skip_thought", "spanbert", "tinybert", "transfo_xl", "unilm", "zen"),
+    *("mass", "mass_nmt", "nezha", "skip_thought", "spanbert", "static_embedding", "tinybert", "transfo_xl", "unilm"),
+    "zen",
 )
 CONFIG_NAMES = ("config.json", "bert_config.json", "ernie_config.json", "options.json")
 # Flag of some families alone -> those, and what the parser is told of it: options of the conversion, but for `FILES`.
@@ -277,7 +278,7 @@ def _tokenizer(
     config = conversion.config
     if not layout.wordpieces:
         codes = arguments.codes or beside(arguments.source, ("codes",))
-        vocab = arguments.vocab or beside(arguments.source, layout.word_files)
+        vocab = arguments.vocab or beside(checkpoint.files[0], layout.word_files)
         files, lines = layout.tokenizer_from(checkpoint.words, config, vocab, codes, arguments.uncased)
 
         def write_files(folder: Path) -> None:

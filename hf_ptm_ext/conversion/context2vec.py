@@ -42,6 +42,7 @@ class Context2VecLayout(WordLayout):
     theirs |= {"BOS": "bos_token_id", "EOS": "eos_token_id", "drop_ratio": "dropout"}
     renames = (
         (r"/", ".", _NAMES),
+        (r"^(embeddings|encoder)\.", r"context2vec.\1.", "prefix `context2vec.` put in front"),
         (r"^l2r_embed\.W$", WORDS, _NAMES),
         (r"^r2l_embed\.W$", "context2vec.embeddings.backward_embeddings.weight", _NAMES),
         (r"^l2r_1\.", "context2vec.encoder.forward_lstm.", _NAMES),

@@ -47,6 +47,7 @@ class CoveLayout(WordLayout):
             "one LSTM a layer",
         ),
         (r"^(?:encoder\.word_lut|vectors|embeddings)\.weight$", WORDS, "word vectors"),
+        (r"^(embeddings\.word_embeddings|encoder\.layers)\.", r"cove.\1.", "prefix `cove.` put in front"),
         (r"^decoder\.word_lut\.", "decoder.embeddings.word_embeddings.", _TRANSLATION),
         (r"^decoder\.rnn\.layers\.", "decoder.layers.", _TRANSLATION),
         (r"^decoder\.attn\.", "decoder.attention.", _TRANSLATION),

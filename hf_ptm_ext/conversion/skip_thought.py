@@ -30,6 +30,7 @@ class SkipThoughtLayout(WordLayout):
     config_class = SkipThoughtConfig
     fields = ("vocab_size", "embedding_size", "encoder_type", "gru_size", "bi_gru_size", "normalize")
     theirs = {"n_words": "vocab_size", "dim_word": "embedding_size"}
+    renames = ((r"^(uni|bi)_encoder\.", r"skip_thought.\1_encoder.", "prefix `skip_thought.` put in front"),)
     heads = {"decoders.": "decoders of the sentences around", "output.": "decoders' output layer"}
     needs = {"decoders.": "output.", "output.": "decoders."}
     special = {"pad_token": "<eos>", "unk_token": "UNK"}

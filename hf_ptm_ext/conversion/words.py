@@ -50,10 +50,7 @@ class WordLayout(Layout):
         marks = {*special.values()}
         lower_case = lower_case or all(word == word.lower() or word in marks or word[0] in "<[" for word in words)
         made = word_tokenizer(sorted(words, key=words.__getitem__), lower_case=lower_case, **special)
-        with TemporaryDirectory() as folder:
-            made.save_pretrained(folder)
-            files = {path.name: path.read_text(encoding="utf-8") for path in Path(folder).iterdir()}
-        return files, [f"{len(words)} words, {'lower' if lower_case else 'their own'} case"]
+        return saved_tokenizer(made), [f"{len(words)} words, {'lower' if lower_case else 'their own'} case"]
 
     def write_original(
         self,
@@ -72,6 +69,13 @@ class WordLayout(Layout):
         words = words_of(source)
         if words:
             (folder / WORDS_FILE).write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
+
+
+def saved_tokenizer(tokenizer: Any) -> dict[str, str]:
+    """A tokenizer's files, by name."""
+    with TemporaryDirectory() as folder:
+        tokenizer.save_pretrained(folder)
+        return {path.name: path.read_text(encoding="utf-8") for path in Path(folder).iterdir()}
 
 
 def words_of(folder: Path) -> list[str]:

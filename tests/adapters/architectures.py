@@ -74,7 +74,7 @@ SIZES: dict[str, dict[str, Any]] = {
     ),
 }
 # Recurrent networks have neither the places of adapters nor the projections of LoRA.
-RECURRENT = ("awd_lstm", "distilled_bilstm", "elmo", "cove", "context2vec", "skip_thought")
+RECURRENT = ("awd_lstm", "static_embedding", "distilled_bilstm", "elmo", "cove", "context2vec", "skip_thought")
 OURS = tuple(
     family.model_type for family in FAMILIES if "AutoModel" in family.models and family.model_type not in RECURRENT
 )

@@ -28,6 +28,7 @@ FIELDS = {
     "awd_lstm": {"vocab_size": 60, "embedding_size": 8, "lstm_size": 12},
     "distilled_bilstm": {"vocab_size": 60, "embedding_size": 8, "lstm_size": 8},
     "elmo": {"vocab_size": 60, "filters": [[1, 4], [2, 8]], "cell_size": 12, "projection_dim": 8},
+    "static_embedding": {"vocab_size": 60, "embedding_size": 8, "pooling": "idf"},
     "cove": {"vocab_size": 60, "embedding_size": 8, "lstm_size": 8, "target_vocab_size": 60},
     "context2vec": {"vocab_size": 60, "embedding_size": 8, "lstm_size": 8, "target_size": 8},
     "skip_thought": {"vocab_size": 60, "embedding_size": 8, "gru_size": 8},
