@@ -9,11 +9,8 @@ scikit-learn (extra `metrics`). Columns and forms of files as in `hf-ptm-ext fin
 import argparse
 from itertools import islice
 
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline, make_union
-
 from hf_ptm_ext.data.labelled_text import TextColumns, read_labelled_texts
+from hf_ptm_ext.metrics import ngram_classifier
 
 
 def main() -> None:
@@ -30,13 +27,9 @@ def main() -> None:
     columns = TextColumns(arguments.text_column, label=arguments.label_column)
     train = list(islice(read_labelled_texts(arguments.train_file, columns), arguments.max_train_rows))
     test = list(read_labelled_texts(arguments.test_file, columns))
-    characters = "char" if arguments.language.startswith("zh") else "char_wb"
-    features = make_union(
-        TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True),
-        TfidfVectorizer(analyzer=characters, ngram_range=(1, 4), sublinear_tf=True, min_df=2),
+    model = ngram_classifier(
+        [row.text for row in train], [str(row.label) for row in train], arguments.language, arguments.strength
     )
-    model = make_pipeline(features, LogisticRegression(C=arguments.strength, max_iter=1000))
-    model.fit([row.text for row in train], [row.label for row in train])
     right = model.score([row.text for row in test], [row.label for row in test])
     seen = {row.text for row in train}
     repeated = sum(row.text in seen for row in test)

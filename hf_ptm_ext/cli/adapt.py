@@ -214,7 +214,8 @@ class Costs(TrainerCallback):
 
 def cost_rows(results: dict[str, Any]) -> list[list[str]]:
     """What each method trained and took, means over seeds; the last one's step time is the measure."""
-    means = {method: {name: scores[name]["mean"] for name in COSTS} for method, scores in results["summary"].items()}
+    trained = {method: scores for method, scores in results["summary"].items() if COSTS[0] in scores}
+    means = {method: {name: scores[name]["mean"] for name in COSTS} for method, scores in trained.items()}
     last = list(means.values())[-1]["step_seconds"]
     return [
         [

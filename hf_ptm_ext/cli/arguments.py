@@ -302,6 +302,10 @@ class RowArguments(ReadArguments):
 
     max_seq_length: RowLength = option(128, "Most tokens of a row, special tokens included.")
     language: str = option("und", "Language of the text, for the model card: en, zh...")
+    train_sample: Size | None = option(
+        None,
+        "Train each seed on so many rows, drawn by it in the proportion of the classes; the same for all variants.",
+    )
 
 
 QUESTIONS = (
@@ -379,6 +383,9 @@ class TaskDataArguments(RowArguments, SplitArguments):
     ranking_ties: str = option(
         "realistic", "Ranks: what counts of entities that score like the true one, half, none or all.", choices=TIES
     )
+    linear_baseline: bool = option(
+        False, "Classification: also n-grams under a logistic regression, on the very same rows (scikit-learn)."
+    )
     file_format: str | None = option(
         None, "For files whose names do not tell.", choices=(*TABLES, "conll", "brat", "squad")
     )
@@ -389,7 +396,20 @@ class TaskDataArguments(RowArguments, SplitArguments):
         "question-answering": QUESTIONS,
         "extraction": QUESTIONS,
         "triples": TRIPLES,
+        "classification": ("linear_baseline",),
     }
+
+    def check_rows(self) -> None:
+        """Refuse samples and baselines that a task does not have."""
+        if self.linear_baseline and self.task != "classification":
+            raise ValueError(f"`linear_baseline` classifies texts, got `task` = {self.task}. Leave it out.")
+        if self.linear_baseline and find_spec("sklearn") is None:
+            raise ValueError(
+                f"`linear_baseline` = {self.linear_baseline} needs scikit-learn: pip install "
+                "'hf-ptm-ext[metrics]', or leave it out."
+            )
+        if self.train_sample and self.task == "masked-lm":
+            raise ValueError(f"`train_sample` = {self.train_sample} draws examples, and masked-lm packs text.")
 
     def check(self, training: Any) -> None:
         """Refuse values that contradict each other, before anything is read."""
@@ -398,6 +418,7 @@ class TaskDataArguments(RowArguments, SplitArguments):
             raise ValueError(
                 "`validation_file` or `test_file` (or a split) must be named: without it nothing is measured."
             )
+        self.check_rows()
         among = self.ranking_candidates
         if among not in ("all", "type") and not (among.isdecimal() and int(among)):
             raise ValueError(

@@ -230,7 +230,8 @@ class Distill(TaskJob):
 
 def cost_rows(results: dict[str, Any]) -> list[list[str]]:
     """Size and speed of each variant, means over seeds, beside the teacher's."""
-    means = {variant: [scores[name]["mean"] for name in COSTS] for variant, scores in results["summary"].items()}
+    summaries = {variant: scores for variant, scores in results["summary"].items() if COSTS[0] in scores}
+    means = {variant: [scores[name]["mean"] for name in COSTS] for variant, scores in summaries.items()}
     of_teacher = means[TEACHER] = [results["teacher_costs"][name] for name in COSTS]
     return [
         [

@@ -84,6 +84,7 @@ class DistillDataArguments(TaskDataArguments):
 
     def check(self, training: Any) -> None:
         """Refuse values that contradict each other; text needs no labels."""
+        self.check_rows()
         if self.unlabelled_file and self.task == "masked-lm":
             raise ValueError(
                 f"`unlabelled_file` = {self.unlabelled_file} goes with classification and tagging: plain text has no "

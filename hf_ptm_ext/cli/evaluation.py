@@ -11,9 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..data.bad_rows import SKIP, BadRows
+from ..metrics import classification_scores, ngram_classifier
 from .console import phase
-from .results import summary, write_lines
+from .results import paired_differences, summary, write_lines
 from .shapes import drop_short_batch, settle_shapes
 from .tasks.base import Rows, Task
 
@@ -21,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 EVALUATION = "evaluation"
+LINEAR = "n-grams, linear"
 NAMED = 8  # classes that a message names
 
 
@@ -88,6 +92,8 @@ class Splits:
         self._count_overlap(options.drop_overlap)
         for split in self.scored:
             self._count_unseen(split)
+        self._drawn: dict[int, list[int]] = {}
+        self._strata = self._of_classes()
         self._rows: dict[tuple[str, ...], Any] = {}
         self._tuned = task  # with what the validation data decided
 
@@ -164,6 +170,71 @@ class Splits:
             if losing is not None:
                 self._leave_out(losing, out)
 
+    # ---- samples ----
+
+    def _of_classes(self) -> dict[Any, list[int]]:
+        """The training examples of each class; all together where they have several, or numbers."""
+        size, train = self.options.train_sample, self.examples[TRAIN]
+        if size is None:
+            return {}
+        if size > len(train):
+            raise ValueError(f"`train_sample` must be at most the {len(train)} training rows, got {size}.")
+        strata: dict[Any, list[int]] = {}
+        several = any(len(self.task.classes_of(one) or ()) != 1 for one in train)
+        for place, one in enumerate(train):
+            strata.setdefault(None if several or not self.task.labels else self.task.classes_of(one), []).append(place)
+        if size < len(strata):
+            raise ValueError(f"`train_sample` must be at least the {len(strata)} classes, got {size}.")
+        return strata
+
+    def sample(self, seed: int) -> list[int] | None:
+        """The training examples of a seed, at least one of each class; `None` for all."""
+        if not self._strata:
+            return None
+        if seed not in self._drawn:
+            rng = np.random.default_rng(seed)
+            size, total = self.options.train_sample, len(self.examples[TRAIN])
+            shares = {name: size * len(places) / total for name, places in self._strata.items()}
+            counts = {name: max(int(share), 1) for name, share in shares.items()}
+            while missing := size - sum(counts.values()):  # to the largest remainders, or from what has most too many
+                step = 1 if missing > 0 else -1
+                able = [name for name, count in counts.items() if step > 0 or count > 1]
+                counts[max(able, key=lambda name: step * (shares[name] - counts[name]))] += step
+            drawn = [rng.permutation(places)[: counts[name]] for name, places in self._strata.items()]
+            self._drawn[seed] = sorted(int(place) for part in drawn for place in part)
+        return self._drawn[seed]
+
+    def train_inputs(self, seed: int, *variant: str) -> list[dict[str, Any]]:
+        """The rows of a seed."""
+        rows, chosen = self.rows(TRAIN, *variant), self.sample(seed)
+        if chosen is None:
+            return rows.inputs
+        if not rows.windows:
+            return [rows.inputs[place] for place in chosen]
+        kept = set(map(str, chosen))  # windows name their question by its number
+        return [row for row, window in zip(rows.inputs, rows.windows, strict=True) if window["example_id"] in kept]
+
+    def _linear(self, seeds: Sequence[int]) -> list[dict[str, Any]]:
+        """Runs of the n-grams, each on the rows of its seed; one where all seeds have the same."""
+        found = []
+        for seed in seeds if self._strata else seeds[:1]:
+            with phase("fitting n-grams"):
+                chosen = self.sample(seed)
+                train = self.examples[TRAIN] if chosen is None else [self.examples[TRAIN][place] for place in chosen]
+                model = ngram_classifier(
+                    [self.task.text_of(one) for one in train],
+                    [self.task.classes_of(one)[0] for one in train],
+                    self.options.language,
+                )
+                run: dict[str, Any] = {"seed": seed, "variant": LINEAR}
+                for split in self.scored:
+                    given = self.examples[split]
+                    decided = model.predict([self.task.text_of(one) for one in given])
+                    true = [self.task.classes_of(one)[0] for one in given]
+                    run[split] = classification_scores(decided.tolist(), true)
+            found.append(run)
+        return found
+
     # ---- rows and Trainers ----
 
     def rows(self, split: str, *variant: str) -> Rows:
@@ -197,7 +268,7 @@ class Splits:
         """What every Trainer of a job is given."""
         args.label_names = ["labels"]  # upstream takes the heads' own names, which differ
         validation = self.rows(VALIDATION, *variant).inputs if args.eval_strategy != "no" else None
-        train = self.rows(TRAIN, *variant).inputs
+        train = self.train_inputs(args.seed, *variant)
         drop_short_batch(args, train)
         return {
             "args": args,
@@ -247,4 +318,14 @@ class Splits:
         if self.reported is not None:
             found["majority"] = self.task.majority(self.examples[TRAIN], self.examples[self.reported])
             found["simple_baseline"] = self.task.simple
-        return {**found, "summary": summary(runs, self.reported or self.evaluated[-1])}  # costs are there anyway
+        found["summary"] = summary(runs, self.reported or self.evaluated[-1])  # costs are there anyway
+        if self.reported is None:
+            return found
+        if getattr(self.options, "linear_baseline", False):
+            linear = self._linear(sorted({run["seed"] for run in runs}))
+            found["linear_baseline"] = linear
+            found["summary"] |= summary(linear, self.reported)
+            runs = [*runs, *linear]
+        if differences := paired_differences(runs, self.reported, self.task.shown):
+            found["differences"] = differences
+        return found

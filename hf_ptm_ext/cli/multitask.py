@@ -22,7 +22,7 @@ from .arguments import CheckpointArguments, TaskDataArguments, check_best
 from .checkpoint_names import check_names
 from .console import phase
 from .encoder import Encoder
-from .evaluation import Splits
+from .evaluation import LINEAR, Splits
 from .loading import check_positions, load_model
 from .multitask_arguments import SAN, MultitaskArguments, TaskOptions, Tasks, TasksArguments, parse
 from .options import naming
@@ -77,7 +77,7 @@ class OneOfSeveral:
         collator = settle_shapes(self.task.collator(self.encoder.tokenizer), args, self.data_args.max_seq_length)
         return Task(
             self.model(),
-            self.splits.rows("train").inputs,
+            self.splits.train_inputs(args.seed),
             None if validation is None else validation.inputs,
             # The model's own loss takes both places of an answer by their names.
             collator.pad if isinstance(collator, SpanLabels) else collator,
@@ -159,7 +159,7 @@ class Multitask(SeededJob):
         for member in members:
             licence = model_args.license or "unknown"
             check_card_fields(member.data_args.language, licence, pipeline_tag=member.task.pipeline_tag)
-        lengths = {one.name: len(one.splits.rows("train").inputs) for one in members}
+        lengths = {one.name: len(one.splits.train_inputs(args.seeds[0])) for one in members}
         self.updates = updates_alone(args, lengths, self.tasks_args.mixing_options())
         self.variants = (TOGETHER, *(one.variant for one in members if self.tasks_args.baseline))
         self.evaluated = tuple(split for split in SPLITS if any(split in one.splits.evaluated for one in members))
@@ -286,9 +286,11 @@ def repository_of(args: MultitaskArguments, name: str) -> str:
     return f"{args.hub_model_id or ('' if args.push_to_hub else 'your-name/') + folder}-{name}"
 
 
-def task_scores(results: Mapping[str, Any], metric: str) -> list[dict[str, float] | None]:
+def task_scores(
+    results: Mapping[str, Any], metric: str, variants: Sequence[str] = (TOGETHER, ALONE)
+) -> list[dict[str, float] | None]:
     """A score of a task: of the simple guess, together with the others and alone."""
-    trained = (results["summary"].get(variant, {}).get(metric) for variant in (TOGETHER, ALONE))
+    trained = (results["summary"].get(variant, {}).get(metric) for variant in variants)
     return [{"mean": results["majority"][metric]}, *trained]
 
 
@@ -298,14 +300,15 @@ def print_tasks(
     """Print mean and spread of each task, together with the others and alone."""
     rows: list[list[str]] = []
     best = []
+    shown = [TOGETHER, ALONE, *([LINEAR] if any(LINEAR in one["summary"] for one in results.values()) else [])]
     for name, one in members.items():
         for metric in one.task.shown if "majority" in results[name] else ():
-            found = task_scores(results[name], metric)
+            found = task_scores(results[name], metric, shown)
             best += [
                 (len(rows), 2 + place)
                 for place in highest([None if score is None else score["mean"] for score in found])
             ]
             rows.append([name, metric, *("-" if score is None else percent(score) for score in found)])
     splits = ", ".join(f"{name}: {one.splits.reported or 'no labels'}" for name, one in members.items())
-    print_table(f"{splits}; in percent, {by_seeds(seeds)}", ["task", "score", "simple", TOGETHER, ALONE], rows, best)
+    print_table(f"{splits}; in percent, {by_seeds(seeds)}", ["task", "score", "simple", *shown], rows, best)
     print(f"\nSaved to {', '.join(str(output / name) for name in members)}.")

@@ -2,11 +2,13 @@
 
 import json
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+import numpy as np
 from transformers import AutoConfig
 
 from ..hub.model_card import write_model_card
@@ -42,6 +44,58 @@ def summary(runs: Sequence[dict[str, Any]], split: str) -> dict[str, dict[str, d
             values = [one[name] for one in scores]
             result[variant][name] = {"mean": mean(values)} | ({"std": stdev(values)} if len(values) > 1 else {})
     return result
+
+
+def paired_differences(
+    runs: Sequence[dict[str, Any]], split: str, names: Sequence[str]
+) -> dict[str, dict[str, dict[str, float]]]:
+    """The first variant less each other one, over the seeds of both: mean and 95 % interval by Student's t.
+
+    A run of one seed alone, such as a baseline that has none, stands for all seeds.
+    """
+    variants = dict.fromkeys(run["variant"] for run in runs)
+    by_seed = {one: {run["seed"]: run[split] for run in runs if run["variant"] == one} for one in variants}
+    first, *others = by_seed
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for other in others:
+        theirs = by_seed[other]
+        if len(theirs) == 1:
+            theirs = dict.fromkeys(by_seed[first], next(iter(theirs.values())))
+        seeds = [seed for seed in by_seed[first] if seed in theirs]
+        if len(seeds) < 2:
+            continue
+        found[other] = {}
+        for name in (one for one in names if one in theirs[seeds[0]]):
+            values = [by_seed[first][seed][name] - theirs[seed][name] for seed in seeds]
+            reach = student_t(len(seeds) - 1) * stdev(values) / math.sqrt(len(seeds))
+            middle = mean(values)
+            found[other][name] = {"mean": middle, "low": middle - reach, "high": middle + reach, "seeds": len(seeds)}
+    return found
+
+
+def student_t(freedom: int, level: float = 0.95) -> float:
+    """What |t| stays below in 95 % of all draws.
+
+    t is sqrt(freedom) tan(angle), and angles have the density cos^(freedom - 1).
+
+    Examples:
+        >>> round(student_t(2), 3), round(student_t(4), 3)
+        (4.303, 2.776)
+    """
+    angles = np.linspace(0, np.pi / 2, 400_001)
+    mass = np.cumsum(np.cos((angles[1:] + angles[:-1]) / 2) ** (freedom - 1))
+    return float(math.sqrt(freedom) * np.tan(np.interp(level * mass[-1], mass, angles[1:])))
+
+
+def told_differences(results: Mapping[str, Any], shown: Sequence[str]) -> list[str]:
+    """Each paired difference of the first score as a line."""
+    first, name = next(iter(results["summary"])), shown[0]
+    return [
+        f"{first} less {other}: {name} {100 * one[name]['mean']:+.1f} ({100 * one[name]['low']:+.1f} .. "
+        f"{100 * one[name]['high']:+.1f}; 95 %, paired over {one[name]['seeds']} seeds)"
+        for other, one in results.get("differences", {}).items()
+        if name in one
+    ]
 
 
 def scores_among(metrics: Mapping[str, Any]) -> dict[str, float]:
@@ -101,6 +155,8 @@ def print_results(
         seeds = by_seeds(len({run["seed"] for run in results["runs"]}))
         title = f"{results['split']}, in percent, {seeds}" if scored else f"Costs, {seeds}"
         print_table(title, ["", *shown, *names], rows, best)
+        for line in told_differences(results, shown) if scored else ():
+            print(line)
     print(f"\n{hint or f'Saved to {output}. Check that it loads anywhere: hf-ptm-ext verify {output}'}")
 
 
@@ -210,6 +266,7 @@ def write_results(
             "license": options.data_license or "unknown",
             **hub_data(options),
             "examples": {name: len(found) for name, found in splits.examples.items()},
+            **({"training rows of each seed": options.train_sample} if options.train_sample else {}),
             **(data or {}),
         },
         notes=results.get("data", {}),
@@ -220,7 +277,12 @@ def write_results(
         },
         language=options.language,
         pipeline_tag=task.pipeline_tag,
-        description=evidence(introduction, told, task.shown, result_rows(results, task.shown) if split else ()),
+        description="\n".join(
+            [
+                evidence(introduction, told, task.shown, result_rows(results, task.shown) if split else ()),
+                *(f"\n* {line}" for line in (told_differences(results, task.shown) if split else ())),
+            ]
+        ),
         **{"page": task.page, **card},
     )
 

@@ -15,6 +15,7 @@ from .classification import (
 )
 from .entities import entity_scores, kbert_span_counts, kbert_span_scores
 from .link_prediction import filtered_ranks, link_prediction_scores, random_scores
+from .ngram_classifier import ngram_classifier
 from .triple_ranking import LinkRanks, relation_ranks, triple_ranks
 from .unigram import UnigramBaseline
 
@@ -49,6 +50,7 @@ __all__ = [
     "link_prediction_scores",
     "matthews_correlation",
     "mean_reciprocal_rank",
+    "ngram_classifier",
     "normalize_answer",
     "overlap_answer",
     "predicted_types",
