@@ -43,6 +43,7 @@ class TripleTask(Task):
         candidates: of link prediction, see `triple_ranks`.
         ties: of ranks, see `triple_ranks`.
         known: all true triples of all splits, by numbers.
+        encoders: what has cut the texts into pieces, by tokenizer and length.
     """
 
     labels: tuple[str, ...]
@@ -53,6 +54,7 @@ class TripleTask(Task):
     candidates: str | int = "all"
     ties: str = "realistic"
     known: Any = field(default=None, repr=False)
+    encoders: dict[Any, TripleEncoder] = field(default_factory=dict, repr=False)
     name = "triples"
     head = "SequenceClassification"
     pipeline_tag = "text-classification"
@@ -178,8 +180,10 @@ class TripleTask(Task):
                 f"`kg`, a graph in the text, does not go with `task` = triples, got {type(tokenizer).__name__} with "
                 "one. Leave it out."
             )
-        texts = list(self.entities.values()), list(self.relations.values())
-        return TripleEncoder(tokenizer, *texts, max_length, with_relation=self.asked != RELATION)
+        texts, place = (list(self.entities.values()), list(self.relations.values())), (id(tokenizer), max_length)
+        if place not in self.encoders:
+            self.encoders[place] = TripleEncoder(tokenizer, *texts, max_length, self.asked != RELATION)
+        return self.encoders[place]
 
     def encode(self, examples: Sequence[LabelledTriple], tokenizer: Any, max_length: int, **options: Any) -> Rows:
         encoder, inputs = self.encoder(tokenizer, max_length), list[dict[str, Any]]()
