@@ -294,7 +294,7 @@ FILES = {
 }
 # File -> what the new line stands in front of, and the line.
 ENTRIES = {
-    "hf_ptm_ext/cli/convert.py": ('    *("unilm", "zen"),\n', '    "@NAME@",\n'),
+    "hf_ptm_ext/cli/convert.py": ('    "zen",\n', '    "@NAME@",\n'),
     "hf_ptm_ext/systems.py": ("BERT masked language model | ", SYSTEM),
     "mkdocs.yml": ("      - IB-BERT: families/", "      - @TITLE@: families/@NAME@.md\n"),
 }
