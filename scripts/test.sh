@@ -4,7 +4,9 @@
 #   --slow    the second tier of tests only
 set -euo pipefail
 cd "$(dirname "$0")/.."
-source scripts/environment.sh dev
+extras=dev
+[ "${1:-}" != "--slow" ] || extras=dev,torchao  # quantisation of every family, in the second tier alone
+source scripts/environment.sh "$extras"
 export OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 HF_HUB_DISABLE_TELEMETRY=1
 workers="${TEST_WORKERS:-2}"
 if [ "${1:-}" = "--slow" ]; then

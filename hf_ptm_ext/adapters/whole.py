@@ -10,7 +10,7 @@ from peft.utils import ModulesToSaveWrapper
 from torch import nn
 
 from ..files import read_json, write_json
-from ..hub.adapted import PREFIX, adapted_auto_map
+from ..hub.adapted import ADAPTED, adapted_auto_map
 from ..hub.export import finish_folder
 from ..hub.folders import written_whole
 from ..models.bottleneck_core import FIELD, PARTS, AdaptedModule
@@ -98,7 +98,7 @@ def with_adapters(model: PeftModel) -> tuple[Any, dict[str, Any]]:
             copies = module.modules_to_save
             _put(base, name, copies[adapter] if adapter in copies else unwrapped(module))
     fields = {
-        "model_type": f"{PREFIX}{source.config.model_type}",
+        "model_type": f"{ADAPTED.prefix}{source.config.model_type}",
         "architectures": [f"Adapted{type(source).__name__}"],
         "auto_map": auto_map,
         FIELD: {

@@ -37,6 +37,7 @@ EXTRAS = {
     "sklearn": "hf-ptm-ext[metrics]",
     "matplotlib": "hf-ptm-ext[viz]",
     "gensim": "hf-ptm-ext[embeddings]",
+    "torchao": "hf-ptm-ext[torchao]",
     "PIL": "pillow",
     "google": "protobuf",
 }

@@ -168,7 +168,7 @@ def _body(folder: Path, card: Mapping[str, Any]) -> dict[str, Any]:
         **{name: card[name] for name in ("family", "title", "repo_id", "code_files")},
         "description": card.get("description") or f"{article} `{card['family']}` model made with hf-ptm-ext.",
         "article": article,
-        "adapted": "modeling_adapted.py" in card["code_files"],
+        "adapted": not {"modeling_adapted.py", "modeling_int8.py"}.isdisjoint(card["code_files"]),
         "revision": card.get("revision") or PLACEHOLDER_REVISION,
         "auto_class": AUTO_CLASSES.get(card["pipeline_tag"], "AutoModel"),
         "results_header": header,

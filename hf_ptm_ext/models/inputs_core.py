@@ -193,6 +193,11 @@ def first_token_states(
     return hidden_states[:, 0]
 
 
+def embedded_types(table: nn.Module, token_type_ids: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
+    """Token types by their table, type 0 if none are given; by a call of it, as it may be wrapped or quantised."""
+    return table(torch.zeros(1, dtype=torch.long, device=like.device) if token_type_ids is None else token_type_ids)
+
+
 class Embeddings(nn.Module):
     """Word, position and token-type embeddings, LayerNorm and dropout."""
 
@@ -216,10 +221,7 @@ class Embeddings(nn.Module):
         With `types_last` token types are added after the positions, as the reference does, not before, as upstream
         does. The last bit of the sum depends on it, and in an empty row the rounding of the scores.
         """
-        if token_type_ids is None:
-            token_types = self.token_type_embeddings.weight[0]
-        else:
-            token_types = self.token_type_embeddings(token_type_ids)
+        token_types = embedded_types(self.token_type_embeddings, token_type_ids, inputs_embeds)
         added = (self.position_embeddings(position_ids), token_types)
         embeddings = inputs_embeds + added[not types_last] + added[types_last]
         return self.dropout(self.LayerNorm(embeddings))

@@ -15,6 +15,7 @@ from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .encoder_core import Pooler, SelfAttention
+from .inputs_core import embedded_types
 
 
 class IBBertEmbeddings(nn.Module):
@@ -47,8 +48,7 @@ class IBBertEmbeddings(nn.Module):
             inputs_embeds = self.with_neighbours(inputs_embeds, attention_mask, sequence_ids)
         if self.embedding_transformation is not None:
             inputs_embeds = self.embedding_transformation(inputs_embeds)
-        types = self.token_type_embeddings
-        inputs_embeds = inputs_embeds + (types.weight[0] if token_type_ids is None else types(token_type_ids))
+        inputs_embeds = inputs_embeds + embedded_types(self.token_type_embeddings, token_type_ids, inputs_embeds)
         return self.dropout(self.LayerNorm(inputs_embeds + self.position_embeddings(position_ids)))
 
     def with_neighbours(

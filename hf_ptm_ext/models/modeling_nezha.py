@@ -14,7 +14,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from .base_core import FamilyPreTrainedModel, encoder_forward
 from .configuration_nezha import AUTO_MAP, HF_PTM_EXT_VERSION, NezhaConfig
 from .encoder_core import Encoder, Pooler
-from .inputs_core import build_attention_mask
+from .inputs_core import build_attention_mask, embedded_types
 from .mask_contract_core import read_attention_mask, two_dimensional
 from .pretraining_core import MlmAndNspHead
 from .relative_nezha import check_consecutive, relative_attention_forward, relative_encodings
@@ -41,7 +41,7 @@ class NezhaEmbeddings(nn.Module):
     def forward(self, inputs_embeds: torch.Tensor, token_type_ids: torch.Tensor | None = None) -> torch.Tensor:
         """`(batch, seq_len, hidden)` word embeddings and `(batch, seq_len)` types (`None`: 0) to the first states."""
         types = self.token_type_embeddings
-        added = types.weight[0] if token_type_ids is None else types(token_type_ids)
+        added = embedded_types(types, token_type_ids, inputs_embeds)
         return self.dropout(self.LayerNorm(inputs_embeds + added))
 
 

@@ -14,6 +14,7 @@ from torch import nn
 
 from .configuration_zen import ZenConfig
 from .encoder_core import EncoderLayer
+from .inputs_core import embedded_types
 from .losses_core import value_outside, values_can_be_read
 
 
@@ -30,8 +31,8 @@ class ZenNgramEmbeddings(nn.Module):
     def forward(self, ngram_ids: torch.Tensor, ngram_token_type_ids: torch.Tensor | None = None) -> torch.Tensor:
         """`(batch, ngrams)` ids and types (`None`: 0) to `(batch, ngrams, hidden)`."""
         types = self.token_type_embeddings
-        added = types.weight[0] if ngram_token_type_ids is None else types(ngram_token_type_ids)
-        return self.dropout(self.LayerNorm(self.word_embeddings(ngram_ids) + added))
+        words = self.word_embeddings(ngram_ids)
+        return self.dropout(self.LayerNorm(words + embedded_types(types, ngram_token_type_ids, words)))
 
 
 class ZenTextLayer(EncoderLayer):
