@@ -21,6 +21,7 @@ COMMANDS = {
     "pretrain": "pre-train a model on text, from a checkpoint or from scratch",
     "finetune": "fine-tune an encoder (classification, tagging, question answering), with and without a graph",
     "adapt": "train adapters on an encoder, with other methods and full fine-tuning beside them",
+    "compress": "fine-tune and compress an encoder (pruning, whole numbers, fewer layers), beside it uncompressed",
     "distill": "distil a student from a fine-tuned teacher, beside the same student alone",
     "multitask": "fine-tune one encoder on several tasks at once, beside each task alone",
     "stages": "run jobs one after the other, each from the model before it, with one report",
@@ -37,7 +38,7 @@ COMMANDS = {
 }
 # The jobs, which read their own command line, from the raw arguments.
 RAW = (
-    *("pretrain", "finetune", "adapt", "distill", "multitask", "stages"),
+    *("pretrain", "finetune", "adapt", "compress", "distill", "multitask", "stages"),
     *("finetune-seq2seq", "finetune-relations", "finetune-typing"),
 )
 

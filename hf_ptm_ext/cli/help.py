@@ -32,6 +32,13 @@ EXAMPLES = {
         "adapt adapt_tagging.yaml --model_name_or_path BERT --train_file train.tsv --test_file test.tsv",
         "adapt adapt_classification.yaml --model_name_or_path BERT --train_file a.tsv --test_file b.tsv --seeds 0",
     ),
+    "compress": (
+        "compress compress.yaml --model_name_or_path BERT --train_file train.tsv --test_file test.tsv",
+        "compress compress.yaml --model_name_or_path BERT --methods prune --sparsity 0.6 --train_file a.tsv "
+        "--test_file b.tsv",
+        "compress compress.yaml --model_name_or_path BERT --methods layers --layer_keep 0,2,5 --train_file a.tsv "
+        "--test_file b.tsv",
+    ),
     "distill": (
         "distill distill_tinybert.yaml --teacher_name_or_path TEACHER --train_file a.tsv --test_file b.tsv",
         "distill distill_minilm_v2.yaml --teacher_name_or_path TEACHER --student_layers 3 --train_file a.tsv "

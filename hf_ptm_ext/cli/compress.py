@@ -1,0 +1,225 @@
+"""`hf-ptm-ext compress`: fine-tune and compress an encoder, by seeds, beside the same one uncompressed."""
+
+import copy
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig
+
+from .arguments import CheckpointArguments, SeededArguments, TaskDataArguments, parse_seeded
+from .console import phase
+from .finetune import EncoderJob
+from .options import option
+from .ranges import Below1, Count, Share, Size
+from .results import print_results
+from .runs import written_aside
+
+PRUNE, QUANTISE, AFTERWARDS, LAYERS = "prune", "quantise", "quantise-after", "layers"
+METHODS = (PRUNE, QUANTISE, AFTERWARDS, LAYERS)
+UNCOMPRESSED = "uncompressed"
+BATCHES = (1, 32)
+COSTS = ("megabytes", "zeros", *(f"{kind}_{rows}" for rows in BATCHES for kind in ("ms", "speed")))
+
+
+@dataclass
+class CompressionArguments:
+    """How the encoder is compressed."""
+
+    methods: list[str] = option(
+        [QUANTISE],
+        "Each trained with each seed; the first one is saved. prune: magnitude pruning. quantise: Q8BERT, whole "
+        "numbers. quantise-after: the same without training for it. layers: LayerDrop, then fewer layers.",
+        choices=METHODS,
+    )
+    sparsity: Below1 = option(0.5, "prune: share of zeros in each matrix, or in all of them together.")
+    scope: str = option("matrix", "prune: where the share is.", choices=("matrix", "global"))
+    schedule: str = option(
+        "cubic", "prune: how the share grows while it trains.", choices=("cubic", "linear", "stepwise", "constant")
+    )
+    prune_end: Share = option(0.5, "prune: share of the updates after which all zeros are there.")
+    ema_decay: Below1 = option(0.99, "quantise: of the moving average of ranges (reference: 0.9999, for long runs).")
+    start_step: Count = option(0, "quantise: updates before it begins.")
+    requantize_output: bool = option(False, "quantise: round what projections give, too.")
+    calibration_rows: Size = option(128, "quantise-after: training rows by which ranges are found.")
+    layer_keep: str = option("every-other", "layers: every-other, how many, or numbers from 0 such as 0,2,5.")
+    layer_drop: Below1 = option(0.5, "layers: chance of each layer to be left out (paper: 0.2; 0.5 to keep half).")
+    repeats: Size = option(7, "Alternated repeats whose median time is reported.")
+
+    def check(self, training: Any) -> None:
+        """Refuse methods that are named twice, and none."""
+        if len(set(self.methods)) != len(self.methods) or not self.methods:
+            raise ValueError(f"`methods` must be different ones of {', '.join(METHODS)}, got {self.methods}.")
+
+
+@dataclass
+class CompressArguments(SeededArguments):
+    """Arguments of training, as of `finetune`."""
+
+    output_dir: str = option("outputs/compressed", "Where results and the compressed model go.")
+    num_train_epochs: float = option(5.0, "Passes over the data.")
+
+
+GROUPS = (CheckpointArguments, TaskDataArguments, CompressionArguments, CompressArguments)
+
+
+def parse(arguments: list[str]) -> tuple[Any, ...]:
+    """Read the options."""
+    return parse_seeded(arguments, GROUPS, "compress")
+
+
+def run(arguments: list[str]) -> int:
+    """Run the job."""
+    Compress(*parse(arguments)).run()
+    return 0
+
+
+class Compress(EncoderJob):
+    """Fine-tuning with compression; the first method's model is saved."""
+
+    def __init__(self, model_args: Any, data_args: Any, how: CompressionArguments, training_args: Any):
+        super().__init__(model_args, data_args, how, training_args)
+        self.how, self.variants = how, (*how.methods, UNCOMPRESSED)
+        self.costs: dict[str, float] = {}
+
+    def model(self, variant: str, args: Any) -> Any:
+        """The checkpoint with a head, ready to feel its quantisation if asked."""
+        from ..compression import prepare_fake_quant
+
+        model, how = super().model(variant, args), self.how
+        if variant == QUANTISE:
+            more = {"start_step": how.start_step, "requantize_output": how.requantize_output}
+            prepare_fake_quant(model, ema_decay=how.ema_decay, **more)
+        return model
+
+    def trainer(self, model: Any, variant: str, args: Any) -> Any:
+        """The Trainer of a run, with what compresses while it trains."""
+        from ..compression import LayerDropCallback, PruningCallback
+
+        how, more = self.how, {}
+        if variant == PRUNE:
+            more["callbacks"] = [PruningCallback(how.sparsity, how.scope, how.schedule, end=how.prune_end)]
+        elif variant == LAYERS:
+            more["callbacks"] = [LayerDropCallback(how.layer_drop)]
+        return self.plain_trainer(model, variant, args, **more)
+
+    def train_and_score(self, trainer: Any, variant: str, checkpoint: str | None) -> dict[str, Any]:
+        """Train, compress, and score what comes out."""
+        with phase("training"):
+            trainer.train(resume_from_checkpoint=checkpoint)
+        with phase("compressing"):
+            compressed = self.compressed(trainer.saved_model, variant)
+            trainer.model = trainer.model_wrapped = compressed.to(trainer.args.device)
+        found = {split: self.score(trainer, variant, split) for split in self.evaluated}
+        return {split: {**scores, **self.costs} for split, scores in found.items()}
+
+    def compressed(self, model: Any, variant: str) -> Any:
+        """What a trained model becomes, with its `costs` measured."""
+        from ..compression import calibrate, keep_layers, prepare_fake_quant, to_int8
+
+        model = model.to("cpu").eval()
+        if variant == LAYERS:
+            model = keep_layers(model, self.how.layer_keep)
+        elif variant == AFTERWARDS:
+            model = prepare_fake_quant(model, ema_decay=0.9, requantize_output=self.how.requantize_output)
+            calibrate(model, self.batches(32, self.how.calibration_rows))
+        if variant in (QUANTISE, AFTERWARDS):
+            model = to_int8(model)
+        with phase("measuring size and speed"):
+            self.costs = self.measured(model)
+        return model
+
+    def batches(self, rows: int, most: int) -> list[dict[str, Any]]:
+        """Training rows as the model takes them, without labels."""
+        found, collator = list(self.splits.rows("train").inputs[:most]), self.task.collator(self.tokenizer)
+        made = [collator(found[first : first + rows]) for first in range(0, len(found), rows)]
+        return [{name: value for name, value in batch.items() if name != "labels"} for batch in made]
+
+    def measured(self, model: Any) -> dict[str, float]:
+        """The numbers of `COSTS`; speed is that of the uncompressed model, timed in turns."""
+        from ..compression import sparsity_report
+
+        found = {"megabytes": file_bytes(model) / 2**20, "zeros": 0.0}
+        matrices = any(isinstance(one, torch.nn.Linear) for one in model.modules())
+        found["zeros"] = sparsity_report(model)["total"]["sparsity"] if matrices else 0.0
+        plain = self.encoder.model().eval()
+        for rows in BATCHES:
+            taken = self.batches(rows, rows)[0]
+            ours, theirs = alternated([model, plain], taken, self.how.repeats)
+            found |= {f"ms_{rows}": 1e3 * ours, f"speed_{rows}": theirs / ours}
+        return found
+
+    def save(self, trainer: Any, processor: Any) -> None:
+        """Save the compressed model."""
+        if self.variants[0] not in (QUANTISE, AFTERWARDS):
+            super().save(trainer, processor)
+        elif trainer.is_world_process_zero():
+            from ..compression import save_int8
+
+            with written_aside(self.output) as partial:
+                save_int8(copy.deepcopy(trainer.model).to("cpu"), partial, overwrite=True)
+                processor.save_pretrained(partial)
+
+    def introduction(self) -> str:
+        how = self.how
+        said = {
+            PRUNE: f"pruned to {how.sparsity:.0%} zeros ({how.scope}, {how.schedule})",
+            QUANTISE: "trained to compute with whole numbers (Q8BERT)",
+            AFTERWARDS: "computing with whole numbers (quantised after training)",
+            LAYERS: f"trained with LayerDrop and cut to fewer layers ({how.layer_keep})",
+        }
+        return f"Fine-tuned for {self.task.kind}, {said[self.variants[0]]}."
+
+    def card(self, results: dict[str, Any]) -> dict[str, Any]:
+        config = AutoConfig.from_pretrained(self.model_args.model_name_or_path, **self.model_args.source)
+        spent = {
+            row[0]: f"{row[1]} MB, {row[5]} times the uncompressed speed at {BATCHES[-1]} rows on a CPU"
+            for row in cost_rows(results)
+        }
+        return {**super().card(results), "training": spent, "family": config.model_type, "page": "how-to/compress"}
+
+    def print(self, results: dict[str, Any]) -> None:
+        """Print the scores, sizes and times."""
+        names = ("MB", "zeros", *(name for rows in BATCHES for name in (f"ms, {rows} rows", "times as fast")))
+        print_results(results, self.task.shown, self.output, costs=(names, cost_rows(results)))
+
+
+def cost_rows(results: dict[str, Any]) -> list[list[str]]:
+    """Size and time of each variant, means over seeds."""
+    rows = []
+    for variant, scores in results["summary"].items():
+        size, zeros, *times = [scores[name]["mean"] for name in COSTS]
+        cells = [f"{one:.1f}" if place % 2 == 0 else f"{one:.2f}" for place, one in enumerate(times)]
+        rows.append([variant, f"{size:.1f}", f"{100 * zeros:.0f} %", *cells])
+    return rows
+
+
+def file_bytes(model: Any) -> int:
+    """Size of the weights that are written of a model."""
+    from ..compression import save_int8
+    from ..models.int8_core import Int8Linear
+
+    with tempfile.TemporaryDirectory() as parent:
+        folder = Path(parent) / "model"
+        if any(isinstance(one, Int8Linear) for one in model.modules()):
+            save_int8(model, folder)
+        else:
+            model.save_pretrained(folder)
+        return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+
+
+@torch.inference_mode()
+def alternated(models: list[Any], batch: dict[str, Any], repeats: int) -> list[float]:
+    """Median seconds of each model on a batch, timed in turns, so that a busy machine is busy for all."""
+    times: list[list[float]] = [[] for _ in models]
+    for number in range(repeats + 1):
+        for model, seconds in zip(models, times, strict=True):
+            start = time.perf_counter()
+            model(**batch)
+            if number:  # the first round warms up
+                seconds.append(time.perf_counter() - start)
+    return [statistics.median(seconds) for seconds in times]
