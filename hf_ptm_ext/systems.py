@@ -275,11 +275,11 @@ Compressing BERT | (any model) | - | - | - | compression.PruningCallback
     | 2002.08307 | Compressing BERT: Studying the Effects of Weight Pruning on Transfer Learning
     | how-to/compress
     | compress compress.yaml --methods prune --model_name_or_path BERT --train_file a.tsv --test_file b.tsv
-Q8BERT | (any model) | prepare_fake_quant save_int8 | - | - | -
+Q8BERT | (any model) | - | - | - | -
     | 1910.06188 | Q8BERT: Quantized 8Bit BERT
     | how-to/compress
     | compress compress.yaml --methods quantise --model_name_or_path BERT --train_file a.tsv --test_file b.tsv
-Q-BERT | (any encoder) | prepare_fake_quant compression.hessian_sensitivity | - | - | -
+Q-BERT | (any encoder) | - | - | - | -
     | 1909.05840 | Q-BERT: Hessian Based Ultra Low Precision Quantization of BERT
     | how-to/compress | -
 """
