@@ -30,7 +30,7 @@ FORGET_BIAS = 1.0
 # A new highway passes its input on: sig(-2) = 0.12.
 CARRY_BIAS = -2.0
 
-States = list[tuple[torch.Tensor, torch.Tensor]]
+States = list[tuple[torch.Tensor, ...]]
 
 
 class ElmoLinear(nn.Linear):
@@ -120,8 +120,8 @@ class ElmoLayer(nn.Module):
         return torch.stack([getattr(cell, name) for cell in (self.forward_cell, self.backward_cell)])
 
     def forward(
-        self, words: torch.Tensor, real: torch.Tensor, states: tuple[torch.Tensor, torch.Tensor] | None
-    ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
+        self, words: torch.Tensor, real: torch.Tensor, states: tuple[torch.Tensor, ...] | None
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
         """`(2, batch, seq_len, width)` to the same; states stay as they are where no word is."""
         weight, projection, size = self.both("weight"), self.both("projection").mT, self.cell_size
         one = torch.ones(size, dtype=words.dtype, device=words.device)
@@ -205,7 +205,7 @@ class ElmoPreTrainedModel(RecurrentPreTrainedModel):
                 init.uniform_(module.weight, -0.05, 0.05)
             else:
                 init.normal_(module.weight, std=module.weight[0].numel() ** -0.5)
-            init.zeros_(module.bias)
+            init.zeros_(module.get_parameter("bias"))
 
     def get_input_embeddings(self) -> nn.Module:
         return self.base_model.embeddings.characters
@@ -213,7 +213,7 @@ class ElmoPreTrainedModel(RecurrentPreTrainedModel):
     def set_input_embeddings(self, value: nn.Module) -> None:
         self.base_model.embeddings.characters = value
 
-    def resize_token_embeddings(self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any) -> nn.Module:
+    def resize_token_embeddings(self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any) -> nn.Embedding:
         """Refused: words are made of characters, and the words of the softmax are those that it was trained with."""
         raise ValueError(
             f"An ELMo has {CHARACTERS} characters, bytes and marks, and reads every word, got `new_num_tokens` = "
@@ -265,22 +265,18 @@ class ElmoModel(ElmoPreTrainedModel):
         """The states of the batch before for as many rows; new rows begin with zeros."""
         if self.states is None:
             return None
-
-        def fitted(values: torch.Tensor) -> torch.Tensor:
-            more = batch - values.shape[1]
-            return nn.functional.pad(values[:, :batch], (0, 0, 0, max(more, 0))).to(like)
-
-        return [(fitted(state), fitted(memory)) for state, memory in self.states]
+        pad = nn.functional.pad
+        return [
+            tuple(pad(one[:, :batch], (0, 0, 0, max(batch - one.shape[1], 0))).to(like) for one in pair)
+            for pair in self.states
+        ]
 
     def _carry(self, ends: States) -> None:
         """Remember where each row ended; rows that this batch lacked stay as they were."""
-        before = self.states or [(state[:, :0], memory[:, :0]) for state, memory in ends]
+        pairs = [zip(*both, strict=True) for both in zip(ends, self.states or ends, strict=True)]
         self.states = [
-            (
-                torch.cat([end[0].detach(), kept[0][:, end[0].shape[1] :].to(end[0])], dim=1),
-                torch.cat([end[1].detach(), kept[1][:, end[1].shape[1] :].to(end[1])], dim=1),
-            )
-            for end, kept in zip(ends, before, strict=True)
+            tuple(torch.cat([end.detach(), kept[:, end.shape[1] :].to(end)], dim=1) for end, kept in pair)
+            for pair in pairs
         ]
 
     @can_return_tuple
@@ -405,7 +401,7 @@ class ElmoForPreTraining(TaskHead, ElmoPreTrainedModel, encoder=ElmoModel, colum
         places = torch.arange(words.shape[1] + 1, device=words.device)[None]
         ahead = nn.functional.pad(words, (0, 1), value=-100)
         ahead = ahead.masked_fill(places == reading.lengths, self.config.eos_token_id)  # type: ignore[arg-type]
-        return ahead, nn.functional.pad(words, (1, 0), value=self.config.bos_token_id)  # type: ignore[arg-type]
+        return ahead, nn.functional.pad(words, (1, 0), value=self.config.bos_token_id)
 
     def forward(
         self,
@@ -443,7 +439,7 @@ class ElmoForPreTraining(TaskHead, ElmoPreTrainedModel, encoder=ElmoModel, colum
             losses = sums / own
             if num_items_in_batch is not None:
                 losses = losses * share_of_update((labels != -100).sum(), num_items_in_batch)
-        return ElmoForPreTrainingOutput(losses.mean(), *losses.unbind(), hidden_states=outputs.hidden_states)
+        return ElmoForPreTrainingOutput(losses.mean(), losses[0], losses[1], hidden_states=outputs.hidden_states)
 
     def loss_sums(self, states: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Summed cross entropies of both directions, of a sample of the words in training."""

@@ -69,7 +69,7 @@ class RecurrentPreTrainedModel(FamilyPreTrainedModel):
     _can_compile_fullgraph = False
     _can_record_outputs: Any = None
     _no_split_modules: Any = None
-    _layer_stacks = ()
+    _layer_stacks: tuple[str, ...] = ()
     _input_parts: tuple[str, ...] = ("embeddings.", "encoder.")
 
     @classmethod

@@ -112,7 +112,7 @@ class ElmoTokenizer(PreTrainedTokenizer):
         text = text.lower() if self.do_lower_case else text
         return WORD.findall(text) if self.split == "punctuation" else text.split()
 
-    def tokenize(self, text: str, **kwargs: Any) -> list[str]:
+    def tokenize(self, text: str, *args: Any, **kwargs: Any) -> list[str]:
         """The words of a text."""
         return self.words_of(text)
 
@@ -164,7 +164,7 @@ class ElmoTokenizer(PreTrainedTokenizer):
         if kwargs.get("return_length"):
             found["length"] = [len(row) for row in rows]
         strategy = getattr(kwargs.get("padding_strategy"), "value", "do_not_pad")
-        options = {name: kwargs.get(name) for name in ("max_length", "pad_to_multiple_of", "padding_side")}
+        options: Any = {name: kwargs.get(name) for name in ("max_length", "pad_to_multiple_of", "padding_side")}
         padded = self.pad(found, strategy, **options) if strategy != "do_not_pad" else BatchEncoding(found)
         if kwargs.get("return_attention_mask") is False:
             padded.pop("attention_mask")
@@ -172,7 +172,7 @@ class ElmoTokenizer(PreTrainedTokenizer):
             return BatchEncoding(dict(padded), tensor_type=kwargs["return_tensors"])
         return padded if nested else BatchEncoding({name: values[0] for name, values in padded.items()})
 
-    def pad(  # type: ignore[override]
+    def pad(
         self,
         encoded_inputs: Any,
         padding: Any = True,
