@@ -48,7 +48,7 @@ class StaticEmbeddingPreTrainedModel(RecurrentPreTrainedModel):
         resized = super()._resize_token_embeddings(new_num_tokens, *args, **kwargs)
         old = embeddings.token_weights
         if old is not None:
-            weights = old.new_ones(len(resized.weight))
+            weights = old.new_ones(len(resized.get_parameter("weight")))
             weights[: len(old)] = old.detach()[: len(weights)]
             embeddings.token_weights = nn.Parameter(weights)
         return resized
@@ -58,11 +58,11 @@ class StaticEmbeddingModel(StaticEmbeddingPreTrainedModel):
     """Vectors of words, and of texts.
 
     Examples:
-        >>> import torch
-        >>> from hf_ptm_ext import StaticEmbeddingModel, WordVectors
+        >>> from hf_ptm_ext import StaticEmbeddingConfig, StaticEmbeddingModel, WordVectors
         >>> from hf_ptm_ext.data import word_tokenizer
         >>> vectors = WordVectors(["good", "film"], [[1.0, 0.0], [0.0, 1.0]])
         >>> tokenizer = word_tokenizer(vectors.words)
+        >>> model = StaticEmbeddingModel(StaticEmbeddingConfig(vocab_size=4, embedding_size=2))  # new vectors, or these:
         >>> model = StaticEmbeddingModel.from_word_vectors(vectors, tokenizer)
         >>> model(**tokenizer("good film", return_tensors="pt")).pooler_output.tolist()
         [[0.5, 0.5]]

@@ -239,7 +239,7 @@ class TestMistakes:
     def test_unknown_family(self, source, tmp_path, capsys):
         assert cli.main(["convert", "spanbrt", str(source), str(tmp_path / "target")]) == 2
         error = capsys.readouterr().err
-        assert "`family` must be one of elmo, ernie_thu, " in error
+        assert "`family` must be one of awd_lstm, context2vec, " in error
         assert "Did you mean 'spanbert'?" in error
         assert len(error.splitlines()) == 1
 

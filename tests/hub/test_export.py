@@ -82,7 +82,7 @@ def test_what_is_no_checkpoint(tmp_path, content, error):
 
 def test_unknown_family():
     with pytest.raises(ValueError, match="`family`"):
-        code_files("elmo")
+        code_files("no_family")
 
 
 class TestWrittenWhole:

@@ -18,7 +18,7 @@ ENCODERS = {
     if "AutoModel" in family.models and family.model_type not in ("mass", "mass_nmt")
 }
 NOT_NAMED = {"num_sequences", "inner_layer", "encoder_hidden_states", "output_hidden_states", "output_attentions"}
-NOT_NAMED |= {"initial_state", "past_state", "use_cache"}
+NOT_NAMED |= {"initial_state", "keep_boundaries", "past_state", "use_cache"}
 LABELS = {"labels", "start_positions", "end_positions", "next_labels", "previous_labels"}
 SIZES = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 
