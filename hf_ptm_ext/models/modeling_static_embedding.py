@@ -62,7 +62,7 @@ class StaticEmbeddingModel(StaticEmbeddingPreTrainedModel):
         >>> from hf_ptm_ext.data import word_tokenizer
         >>> vectors = WordVectors(["good", "film"], [[1.0, 0.0], [0.0, 1.0]])
         >>> tokenizer = word_tokenizer(vectors.words)
-        >>> model = StaticEmbeddingModel(StaticEmbeddingConfig(vocab_size=4, embedding_size=2))  # new vectors, or these:
+        >>> model = StaticEmbeddingModel(StaticEmbeddingConfig(vocab_size=4, embedding_size=2))
         >>> model = StaticEmbeddingModel.from_word_vectors(vectors, tokenizer)
         >>> model(**tokenizer("good film", return_tensors="pt")).pooler_output.tolist()
         [[0.5, 0.5]]
