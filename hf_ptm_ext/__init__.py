@@ -20,6 +20,7 @@ _PUBLIC = {
     "collators": (
         "DataCollatorForBackpropagationThroughTime",
         "DataCollatorForBidirectionalLanguageModeling",
+        "DataCollatorForConcepts",
         "DataCollatorForDenoisingEntities",
         "DataCollatorForEntityCandidates",
         "DataCollatorForEntityReplacement",

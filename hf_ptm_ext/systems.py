@@ -61,6 +61,10 @@ KnowBERT | knowbert | KnowBertForPreTraining
     | DataCollatorForEntityCandidates | mlm nsp linking | -
     | 1909.04164 | Knowledge Enhanced Contextual Word Representations
     | families/knowbert | convert knowbert weights.th TARGET --config config.json
+KT-NET | ktnet | KtNetForQuestionAnswering
+    | DataCollatorForConcepts | qa | -
+    | https://aclanthology.org/P19-1226 | Enhancing Pre-Trained Language Representations with Rich Knowledge for MRC
+    | families/ktnet | -
 NEZHA | nezha | NezhaForPreTraining | DataCollatorForWholeWordMasking | mlm nsp | trainers.PreTrainingTrainer
     | 1909.00204 | NEZHA: Neural Contextualized Representation for Chinese Language Understanding
     | families/nezha | pretrain wwm_zh.yaml --model_name_or_path NEZHA --next_sentence_prediction true

@@ -3,6 +3,7 @@
 from .base import MaskingCollator
 from .bidirectional_lm import DataCollatorForBidirectionalLanguageModeling
 from .bptt import DataCollatorForBackpropagationThroughTime
+from .concepts import DataCollatorForConcepts
 from .denoising import DenoisingCollator
 from .denoising_entities import DataCollatorForDenoisingEntities
 from .entity_candidates import DataCollatorForEntityCandidates
@@ -39,6 +40,7 @@ __all__ = [
     "MASS_VARIANTS",
     "DataCollatorForBackpropagationThroughTime",
     "DataCollatorForBidirectionalLanguageModeling",
+    "DataCollatorForConcepts",
     "DataCollatorForDenoisingEntities",
     "DataCollatorForEntityCandidates",
     "DataCollatorForEntityReplacement",

@@ -32,6 +32,7 @@ FIELDS = {
     "cove": {"vocab_size": 60, "embedding_size": 8, "lstm_size": 8, "target_vocab_size": 60},
     "context2vec": {"vocab_size": 60, "embedding_size": 8, "lstm_size": 8, "target_size": 8},
     "skip_thought": {"vocab_size": 60, "embedding_size": 8, "gru_size": 8},
+    "ktnet": {"encoder_config": {**ENCODER, "model_type": "bert"}, "knowledge_bases": {"wn": [9, 4]}},
     "san": {"encoder_config": {**ENCODER, "model_type": "bert"}},
 }
 
@@ -102,7 +103,7 @@ def around(model_type, inside, name):
 
 def encoders_inside():
     """Families whose bare encoder can stand inside another model."""
-    left_out = ("mass", "mass_nmt", "transfo_xl", *RECURRENT, *AROUND_AN_ENCODER)
+    left_out = ("ktnet", "mass", "mass_nmt", "transfo_xl", *RECURRENT, *AROUND_AN_ENCODER)
     return [family.model_type for family in FAMILIES if family.model_type not in left_out]
 
 
