@@ -7,10 +7,11 @@ from huggingface_hub.utils import HFValidationError, validate_repo_id
 from transformers import AutoTokenizer
 from transformers.utils.hub import cached_file
 
-from ..files import check_tokenizer_config
+from ..files import check_tokenizer_config, read_json
 from .errors import no_folder
 
 FIELDS = ("model_name_or_path", "tokenizer_name", "config_name")
+PROCESSOR_FILE = "processor_config.json"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model")
 
 
@@ -84,4 +85,15 @@ def tokenizer_of(name: str, field: str, advice: str = " Copy", **source: Any) ->
             f"`{field}` = {name} has no vocabulary: none of {', '.join(sorted(files))} is a file there.{advice} it "
             "from where the checkpoint was."
         )
-    return tokenizer
+    return with_candidates(tokenizer, name, source.get("revision"))
+
+
+def with_candidates(tokenizer: Any, name: str, revision: str | None) -> Any:
+    """A tokenizer beside which a KnowBERT's dictionaries of candidates are saved, with these."""
+    folder = folder_of(name, PROCESSOR_FILE, revision)
+    file = None if folder is None else folder / PROCESSOR_FILE
+    if file is None or not file.is_file() or read_json(file).get("processor_class") != "KnowBertProcessor":
+        return tokenizer
+    from ..models.processing_knowbert import KnowBertProcessor
+
+    return KnowBertProcessor(tokenizer, KnowBertProcessor.from_pretrained(name, revision=revision).generators)

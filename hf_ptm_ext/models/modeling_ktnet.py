@@ -151,7 +151,10 @@ class KtNetModel(KtNetPreTrainedModel):
             )
             encoder_hidden_states = states[-1]
         elif input_ids is not None or inputs_embeds is not None:
-            raise ValueError("`encoder_hidden_states` stand for the text: leave `input_ids` and `inputs_embeds` out.")
+            raise ValueError(
+                f"`encoder_hidden_states` {tuple(encoder_hidden_states.shape)} stand for the text: leave "
+                "`input_ids` and `inputs_embeds` out."
+            )
         concepts = self.concepts_of(concept_ids, encoder_hidden_states)
         taken = [memory(encoder_hidden_states, concepts[name]) for name, memory in self.memories.items()]
         joined = torch.cat([encoder_hidden_states, *taken], dim=-1)

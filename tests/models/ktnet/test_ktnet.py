@@ -115,7 +115,7 @@ def test_what_does_not_fit_is_refused():
 
 
 def test_the_collator_gives_every_piece_its_concepts():
-    words = "[PAD] [UNK] [CLS] [SEP] [MASK] where is par ##is it".split()
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "where", "is", "par", "##is", "it"]
     tokenizer = BertTokenizerFast(vocab={word: number for number, word in enumerate(words)})
     collate = DataCollatorForConcepts(tokenizer, {"wn": {"Paris": [3, 4]}, "nell": {"is it": [2], "paris": [7]}})
     texts = [("where is it", "Paris is it"), ("where", "it")]
