@@ -100,7 +100,9 @@ class Pretrain(TextJob):
         objective = self.objective
         args.remove_unused_columns = False  # the collators need columns that no forward names
         with phase("tokenizing and packing"):
-            self.rows = build_rows(objective, self.documents, args.seed, args.process_index, args.world_size)
+            self.rows = objective.own_rows(self.documents, args) or build_rows(
+                objective, self.documents, args.seed, args.process_index, args.world_size
+            )
         with phase("building the model"):
             model = objective.build()
         self.check_rows(args)

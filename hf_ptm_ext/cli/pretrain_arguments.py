@@ -18,7 +18,7 @@ from .ranges import Below1, Count, OpenShare, Positive, PositiveShare, RowLength
 OBJECTIVE_NAMES = (
     *("span", "mlm", "wwm", "ngram", "macbert", "unilm", "ernie_thu", "electra", "infoword"),
     *("permutation", "ernie", "word_order", "sentilare", "sensebert", "libert"),
-    "ernie2",
+    *("ernie2", "causal_lm"),
     *("mass", "text_infilling", "span_corruption", "tlm", "unicoder", "bilm"),
 )
 # Of objective ernie2, in the order in which they come.
@@ -166,6 +166,7 @@ class ObjectiveArguments:
         "sensebert": ("supersenses", "supersense_vocab", "supersense_loss_weight"),
         "libert": ("lexical_constraints", "word_vectors"),
         "ernie2": ("ernie_tasks", "max_segments", "discourse_file", "relevance_file"),
+        "causal_lm": ("variable_lengths",),
         "mass": ("mass_variant", "mask_prob"),
         "text_infilling": ("mask_ratio", "poisson_lambda", "permute_sentence_ratio", "rotate_ratio"),
         "span_corruption": ("noise_density", "mean_noise_span_length"),
@@ -260,6 +261,9 @@ class ObjectiveArguments:
     supersense_loss_weight: Weight = option(1.0, "Weight of the supersenses' term.")
     lexical_constraints: list[str] | None = option(None, "Files of related words: en_happy en_glad, a pair a line.")
     word_vectors: str | None = option(None, "Word vectors that negatives of the pairs are found by.")
+    variable_lengths: bool = option(
+        False, "Segments of about max_seq_length tokens, rates in proportion, as the AWD-LSTM's code."
+    )
     ernie_tasks: list[str] | None = option(
         None,
         "Tasks of ERNIE 2.0, in this order whatever is named first (default: all that the data allow).",

@@ -228,7 +228,7 @@ class AwdLstmModel(AwdLstmPreTrainedModel):
             inputs_embeds: `(batch, seq_len, embedding_size)` in the place of `input_ids`.
             past_state: of an earlier call, from which every row goes on (default: zeros). Of one with more rows the
                 first are taken; to one with fewer, rows of zeros are added.
-            use_cache: whether `past_state` is returned (default: `config.use_cache`).
+            use_cache: whether `past_state` is returned (default True; `config.use_cache` is of generation alone).
             output_hidden_states: whether the embeddings and each layer's outputs are returned, or which of them.
             output_attentions: refused: nothing attends here.
             kwargs: `return_dict` and the like as upstream; others are refused.
@@ -257,7 +257,7 @@ class AwdLstmModel(AwdLstmPreTrainedModel):
         wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         return AwdLstmModelOutput(
             last_hidden_state=outputs[-1],
-            past_state=state if (self.config.use_cache if use_cache is None else use_cache) else None,
+            past_state=None if use_cache is False else state,
             hidden_states=kept_states((words, *outputs), wanted),
         )
 

@@ -16,6 +16,7 @@ from .masking import (
     UniLMMasking,
     WholeWordMasking,
 )
+from .next_tokens import CausalLM
 from .orders import Permutations, WordOrder
 from .replaced_tokens import ReplacedTokens
 from .units import UnitMasking
@@ -26,7 +27,7 @@ OBJECTIVES: dict[str, type[Objective]] = {
         *(SpanMasking, TokenMasking, WholeWordMasking, NgramMasking, SimilarWords, UniLMMasking, EntityDenoising),
         *(ReplacedTokens, InfoWord, Permutations, UnitMasking, WordOrder),
         *(SentimentMasking, SupersenseMasking, LexicalRelations),
-        Continual,
+        *(Continual, CausalLM),
         *(Mass, TextInfilling, SpanCorruption, TranslationMasking, Unicoder, BidirectionalLM),
     )
 }

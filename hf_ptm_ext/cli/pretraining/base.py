@@ -145,6 +145,10 @@ class Objective(ABC):
         """Give a tokenizer that was trained here what the objective needs."""
         return tokenizer
 
+    def own_rows(self, documents: Any, args: Any) -> Any:
+        """Rows that are no blocks of documents; `None` for those that are."""
+        return None
+
     def prepare(self, tokenizer: Any) -> None:
         """Take the tokenizer, and read what else the rows are made with."""
         self.tokenizer = tokenizer

@@ -1,0 +1,69 @@
+"""`pretrain --objective causal_lm`: a language model with a state, its tokenizer, resume and refusals."""
+
+import pytest
+from transformers import AutoTokenizer
+
+from hf_ptm_ext import AwdLstmForCausalLM
+from hf_ptm_ext.cli import main
+from hf_ptm_ext.files import read_json
+
+SIZES = "embedding_size=24,lstm_size=48,num_hidden_layers=2"
+JOB = (
+    "--objective causal_lm --corpus en --vocab_size 400 --max_seq_length 16 --variable_lengths true --use_cpu true "
+    "--per_device_train_batch_size 8 --per_device_eval_batch_size 4 --max_eval_rows 20 --learning_rate 0.01 "
+    f"--report_to none --logging_steps 10 --config_overrides {SIZES}"
+)
+
+
+def job(folder, *more):
+    return main(["pretrain", *JOB.split(), "--output_dir", str(folder), *more])
+
+
+def test_it_trains_a_language_model_that_loads(tmp_path):
+    assert job(tmp_path / "lm", "--max_steps", "30", "--save_steps", "15") == 0
+    results = read_json(tmp_path / "lm" / "all_results.json")
+    assert results["eval_lm_loss"] < results["before_lm_loss"] - 0.5
+    assert {"baseline_lm_loss", "eval_lm_accuracy"} <= results.keys()
+    model = AwdLstmForCausalLM.from_pretrained(tmp_path / "lm")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "lm")
+    assert tokenizer.bos_token_id == 2
+    assert model.config.vocab_size == len(tokenizer)
+    assert model.config.pad_token_id == tokenizer.pad_token_id
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--pack_rows true", "`pack_rows` must be off"),
+        ("--max_train_rows 5", "`max_train_rows` is nothing of objective causal_lm"),
+        ("--family gpt2 --config_overrides n_embd=32,n_head=2,n_layer=1", "trains models that carry a state"),
+    ],
+)
+def test_what_has_no_place_is_refused(tmp_path, capsys, options, message):
+    assert job(tmp_path, "--max_steps", "1", *options.split()) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_what_it_learns_is_in_the_state(tmp_path):
+    """Behind every x stands what follows the word before it, so a model that sees x alone cannot know."""
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(["one x two x three x four x five x"] * 400), encoding="utf-8")
+    options = "--corpus null --document_separator line --learning_rate 0.02 --max_steps 400 --max_seq_length 10"
+    options += f" --train_file {text} --validation_file {text} --config_overrides"
+    sizes = "embedding_size=24,lstm_size=48,num_hidden_layers=1,drop_mult=0.0,alpha=0.0,beta=0.0"
+    assert job(tmp_path / "lm", *options.split(), sizes) == 0
+    results = read_json(tmp_path / "lm" / "all_results.json")
+    assert results["eval_lm_loss"] < 0.5 * results["baseline_lm_loss"]
+    model = AwdLstmForCausalLM.from_pretrained(tmp_path / "lm").eval()
+    ids = AutoTokenizer.from_pretrained(tmp_path / "lm")("one x two x three x four x", return_tensors="pt")[
+        "input_ids"
+    ]
+    right, past = {True: 0, False: 0}, None
+    for place in range(ids.shape[1] - 1):
+        output = model(ids[:, place : place + 1], past_state=past)
+        past, alone = output.past_state, model(ids[:, place : place + 1])
+        for carried, found in ((True, output), (False, alone)):
+            right[carried] += int(found.logits.argmax() == ids[0, place + 1])
+    assert right[True] >= ids.shape[1] - 2
+    assert right[False] <= right[True] - 2
