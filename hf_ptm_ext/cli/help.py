@@ -96,10 +96,10 @@ def text_of(
     prog: str, usage: str, description: str, groups: Sequence[type], command: str, words: Sequence[str] = ()
 ) -> str:
     """The whole help; options `of` one choice alone are shown, and no others named, if it is among `words`."""
-    asked, of = next(((one.asked, one.of) for one in groups if hasattr(one, "of")), ("", {}))
-    taken = next(
-        (one.metadata.get("choices") for _, listed in own_groups(groups) for one in listed if one.name == asked), ()
-    )
+    chooses: Any = next((group for group in groups if hasattr(group, "of")), None)
+    asked, of = (chooses.asked, chooses.of) if chooses else ("", {})
+    options = [one for _, listed in own_groups(groups) for one in listed]
+    taken: Any = next((one.metadata.get("choices") for one in options if one.name == asked), None) or ()
     shown = {name for choice in words for name in of.get(choice, ())}
     hidden = {name for names in of.values() for name in names} - shown
     width = max(shutil.get_terminal_size().columns, NARROWEST)

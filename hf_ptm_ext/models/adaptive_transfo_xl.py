@@ -60,7 +60,7 @@ class AdaptiveSoftmax(nn.Module):
     def logits(self, states: torch.Tensor, cluster: int) -> torch.Tensor:
         """Of the words of a cluster; behind the first one's are those of the other clusters as a whole."""
         first, end, _ = self.clusters[cluster]
-        layer = self.out_layers[0 if self.one_table else cluster]
+        layer: Any = self.out_layers[0 if self.one_table else cluster]
         weight, bias = (
             (layer.weight[first:end], layer.bias[first:end]) if self.one_table else (layer.weight, layer.bias)
         )

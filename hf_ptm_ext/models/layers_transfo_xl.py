@@ -28,14 +28,15 @@ class TransfoXLAttention(nn.Module):
 
     def __init__(self, config: TransfoXLConfig, biases: tuple[nn.Parameter, nn.Parameter] | None):
         super().__init__()
-        self.config, self.n_head, self.d_head = config, config.n_head, config.d_head
-        width = config.n_head * config.d_head
+        self.config, self.n_head = config, config.n_head
+        self.d_head: int = config.d_head  # type: ignore[assignment]  # the config has computed it
+        width = self.n_head * self.d_head
         self.qkv_net = nn.Linear(config.d_model, 3 * width, bias=False)
         self.o_net = nn.Linear(width, config.d_model, bias=False)
         self.r_net = nn.Linear(config.d_model, width, bias=False)
         self.drop = nn.Dropout(config.dropout)
         self.layer_norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon)
-        own = [nn.Parameter(torch.zeros(config.n_head, config.d_head)) for _ in range(2)] if biases is None else biases
+        own = [nn.Parameter(torch.zeros(self.n_head, self.d_head)) for _ in range(2)] if biases is None else biases
         self.r_w_bias, self.r_r_bias = own
 
     def forward(

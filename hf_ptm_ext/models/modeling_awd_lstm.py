@@ -351,7 +351,7 @@ class AwdLstmForCausalLM(TaskHead, AwdLstmPreTrainedModel, GenerationMixin, enco
 
     # ---- generation: the state is the cache ----
 
-    def _prepare_cache_for_generation(self: Any, generation_config: Any, model_kwargs: Any, *_: Any) -> Any:  # type: ignore[override]
+    def _prepare_cache_for_generation(self: Any, generation_config: Any, model_kwargs: Any, *_: Any) -> Any:
         """Upstream's caches are of keys and values; beams, which change places, are read anew in each step."""
         if (generation_config.num_beams or 1) > 1:
             model_kwargs["use_cache"] = False
