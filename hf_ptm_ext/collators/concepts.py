@@ -66,7 +66,7 @@ class DataCollatorForConcepts:
         """The concepts of each token in each knowledge base."""
         special = set(self.tokenizer.all_special_ids)
         text, spans = "", []
-        for number, piece in zip(ids, self.tokenizer.convert_ids_to_tokens(ids), strict=True):
+        for number, piece in zip(ids, self.tokenizer.convert_ids_to_tokens(list(ids)), strict=True):
             # A special token parts two texts: nothing is a mention across it.
             word = "\n\n" if number in special else piece.removeprefix("##")
             text += "" if piece.startswith("##") or not text or number in special else " "

@@ -75,7 +75,7 @@ class KnowBertForPreTrainingOutput(MlmAndNspOutput):
 class KnowBertLayer(EncoderLayer):
     """A layer of BERT's, and what knowledge bases add behind it."""
 
-    def forward(  # type: ignore[override]
+    def forward(
         self, hidden_states: torch.Tensor, attention_mask: Any = None, knowledge: Any = (), **kwargs: Any
     ) -> Any:
         """The states; with knowledge in front of what each `knowledge` (layer, its further arguments) returns."""
@@ -124,9 +124,9 @@ class KnowBertPreTrainedModel(FamilyPreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, PriorScorer) and module.null_embedding is not None:
-            init.zeros_(module.null_embedding)
+            init.zeros_(module.null_embedding)  # type: ignore[arg-type]
         if isinstance(module, PartOfSpeechEntityEmbeddings):
-            init.zeros_(module.entity_id_to_pos_index)
+            init.zeros_(module.entity_id_to_pos_index)  # type: ignore[arg-type]
 
     def post_init(self) -> None:
         """As upstream; a projection back begins as an inverse, and tables are frozen as the config says."""
@@ -155,8 +155,8 @@ class KnowBertPreTrainedModel(FamilyPreTrainedModel):
                 back.weight.copy_(inverse)
                 if is_new("kg_to_bert_projection.bias", back.bias, into.bias):
                     back.bias.copy_((-inverse if self.config.inverse_bias else inverse) @ into.bias.float())
-            if null is not None and is_new("dot_attention_with_prior.null_embedding", null, table):
-                null.copy_(table[layer.base["null_entity_id"]])
+            if null is not None and is_new("dot_attention_with_prior.null_embedding", null, table):  # type: ignore[arg-type]
+                null.copy_(table[layer.base["null_entity_id"]])  # type: ignore[operator]
 
     @classmethod
     def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Any:
@@ -197,7 +197,7 @@ class KnowBertPreTrainedModel(FamilyPreTrainedModel):
             own.copy_(given)
             null = layer.dot_attention_with_prior.null_embedding
             if null is not None:
-                null.copy_(given[layer.base["null_entity_id"]])
+                null.copy_(given[layer.base["null_entity_id"]])  # type: ignore[operator]
 
     def train_linkers_only(self) -> None:
         """Freeze everything but what links (the first phase of training: learning rate 1e-3, BERT as it is)."""
@@ -310,7 +310,7 @@ class KnowBertModel(KnowBertPreTrainedModel):
         )
         knowledge: dict[int, list[Any]] = {}
         for name, layer in self.knowledge.items():
-            knowledge.setdefault(layer.base["insert_after_layer"], []).append(
+            knowledge.setdefault(layer.base["insert_after_layer"], []).append(  # type: ignore[index, arg-type]
                 (layer, (candidates[name], sequence_ids))
             )
         embeddings = self.embeddings(words, position_ids, token_type_ids)
@@ -351,7 +351,7 @@ class KnowBertForPreTraining(MlmAndNspHead, KnowBertPreTrainedModel, encoder=Kno
         (True, True)
     """
 
-    def forward(
+    def forward(  # type: ignore[override]
         self,
         labels: torch.Tensor | None = None,
         next_sentence_label: torch.Tensor | None = None,
@@ -386,7 +386,7 @@ class KnowBertForPreTraining(MlmAndNspHead, KnowBertPreTrainedModel, encoder=Kno
         states = outputs.last_hidden_state
         logits = {
             "prediction_logits": self.cls.predictions(states) if self.wants_logits(return_logits, labels) else None,
-            "seq_relationship_logits": self.cls.seq_relationship(outputs.pooler_output),
+            "seq_relationship_logits": self.cls.seq_relationship(outputs.pooler_output),  # type: ignore[misc]
         }
         targets = {"labels": labels, "label_positions": label_positions, "next_sentence_label": next_sentence_label}
         terms = PreTrainingTerms(self, states, logits, targets, num_items_in_batch, target_counts)

@@ -180,7 +180,8 @@ class KtNetModel(KtNetPreTrainedModel):
                 f"{[(name, tuple(one.shape)) for name, one in given.items()]}."
             )
         for name, ids in given.items():
-            rows = self.memories[name].concept_embeddings.num_embeddings
+            memory: Any = self.memories[name]
+            rows = memory.concept_embeddings.num_embeddings
             outside = value_outside(ids, rows)
             if outside is not None:
                 raise ValueError(f"`concept_ids` of {name} must be 0 to {rows - 1}, rows of its table, got {outside}.")

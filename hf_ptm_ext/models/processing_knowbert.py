@@ -91,7 +91,7 @@ class KnowBertProcessor(ProcessorMixin):
             for name in names:
                 if folder.is_dir():
                     file_inside(folder, FILE.format(name), "The processor")
-                file = cached_file(pretrained_model_name_or_path, FILE.format(name), **hub)
+                file: Any = cached_file(pretrained_model_name_or_path, FILE.format(name), **hub)
                 given[name] = EntityCandidateGenerator.from_file(file)
         return cls(tokenizer, given)
 
