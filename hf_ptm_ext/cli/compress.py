@@ -92,7 +92,7 @@ class Compress(EncoderJob):
 
         model, how = super().model(variant, args), self.how
         if variant == QUANTISE:
-            more = {"start_step": how.start_step, "requantize_output": how.requantize_output}
+            more: dict[str, Any] = {"start_step": how.start_step, "requantize_output": how.requantize_output}
             prepare_fake_quant(model, ema_decay=how.ema_decay, **more)
         return model
 
@@ -100,7 +100,7 @@ class Compress(EncoderJob):
         """The Trainer of a run, with what compresses while it trains."""
         from ..compression import LayerDropCallback, PruningCallback
 
-        how, more = self.how, {}
+        how, more = self.how, dict[str, Any]()
         if variant == PRUNE:
             more["callbacks"] = [PruningCallback(how.sparsity, how.scope, how.schedule, end=how.prune_end)]
         elif variant == LAYERS:

@@ -84,7 +84,7 @@ class FakeQuant:
 
     quant: dict[str, Any]
     quant_step: torch.Tensor
-    weight: torch.Tensor
+    weight: Any
     training: bool
 
     def is_on(self) -> bool:
@@ -127,7 +127,7 @@ class FakeQuantLinear(FakeQuant, nn.Linear):
             self.count()
             return super().forward(input)
         states = self.activation(input, self.get_buffer("input_threshold"))
-        bias = self.bias
+        bias: Any = self.bias
         if not self.training and bias is not None and self.quant["groups"] is None:
             largest = (
                 input.detach().abs().max() if self.quant["mode"] == DYNAMIC else self.get_buffer("input_threshold")
@@ -252,9 +252,8 @@ def remove_fake_quant(model: Any, bake: bool = False) -> Any:
         ['0.weight', '0.bias']
     """
     done: set[int] = set()
-    for module in model.modules():
-        if not isinstance(module, FakeQuant):
-            continue
+    module: Any
+    for module in [one for one in model.modules() if isinstance(one, FakeQuant)]:
         if bake and id(module.weight) not in done:
             done.add(id(module.weight))
             with torch.no_grad():

@@ -99,6 +99,7 @@ def keep_layers(model: Any, layers: str | int | Sequence[int] = EVERY_OTHER) -> 
     if getattr(config, "pair_target_layer", -1) != -1:  # SpanBERT's boundary head reads it
         target = config.pair_target_layer % len(stack)
         config.pair_target_layer = max(sum(place <= target for place in chosen) - 1, 0)
+    module: Any
     for number, layer in enumerate(_stack(shorter)):
         for module in layer.modules():
             if isinstance(getattr(module, "layer_idx", None), int):

@@ -40,7 +40,8 @@ def prunable_matrices(model: nn.Module, exclude: Sequence[str] = ()) -> dict[str
     found: dict[str, nn.Parameter] = {}
     seen: set[int] = set()
     for path, module in model.named_modules():
-        name, weight = f"{path}.weight".lstrip("."), getattr(module, "weight", None)
+        name = f"{path}.weight".lstrip(".")
+        weight: Any = getattr(module, "weight", None)
         wanted = isinstance(module, nn.Linear | nn.Embedding) and isinstance(weight, nn.Parameter)
         if not wanted or id(weight) in seen or any(re.search(one, name) for one in exclude):
             continue

@@ -93,7 +93,9 @@ class Int8Linear(nn.Module):
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         """`(..., in_features)` to `(..., out_features)`."""
-        learnt, dtype = self.input_threshold, states.dtype
+        learnt: Any = self.input_threshold
+        of_output: Any = self.output_threshold
+        dtype = states.dtype
         threshold = states.detach().abs().max()[None] if learnt is None else learnt
         if has_kernel(states):
             output = self._product(states.detach(), threshold)
@@ -103,8 +105,7 @@ class Int8Linear(nn.Module):
             output = nn.functional.linear(to_whole(states, input_scale), self.qweight.to(dtype)) / scale
             output = output if self.bias is None else output + self._rounded_bias(scale)
         if self.requantize:
-            of_output = output.detach().abs().max() if self.output_threshold is None else self.output_threshold
-            output_scale = scale_of(of_output)
+            output_scale = scale_of(output.detach().abs().max() if of_output is None else of_output)
             output = to_whole(output, output_scale).div_(output_scale)
         return output.to(dtype)
 
@@ -120,7 +121,7 @@ class Int8Linear(nn.Module):
         packed, step, zero, weight_scale, learnt = self._packed
         scale, bias = self._of_input(threshold, weight_scale) if learnt is None else learnt
         whole = _SCRATCH.whole(states.reshape(-1, self.in_features), scale)
-        given = (whole, 1 / scale, 0, packed, step, zero, bias, 1.0, 0, torch.float32, "none", [], "")
+        given: Any = (whole, 1 / scale, 0, packed, step, zero, bias, 1.0, 0, torch.float32, "none", [], "")
         return torch.ops.onednn.qlinear_pointwise(*given).reshape(*states.shape[:-1], self.out_features)
 
     def _of_input(self, threshold: torch.Tensor, weight_scale: torch.Tensor) -> tuple[float, Any]:
