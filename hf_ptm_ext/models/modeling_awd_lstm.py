@@ -22,6 +22,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import ModelOutput
 from transformers.utils.generic import can_return_tuple
 
+from .carried_state_core import CarriedStateGeneration
 from .composite_core import kept_states
 from .configuration_awd_lstm import AUTO_MAP, HF_PTM_EXT_VERSION, AwdLstmConfig
 from .losses_core import count_targets, mean_over_targets, problem_type_loss, share_of_update, summed_cross_entropy
@@ -275,7 +276,9 @@ class AwdLstmModel(AwdLstmPreTrainedModel):
         return words, outputs, kept  # type: ignore[return-value]
 
 
-class AwdLstmForCausalLM(TaskHead, AwdLstmPreTrainedModel, GenerationMixin, encoder=AwdLstmModel):
+class AwdLstmForCausalLM(
+    CarriedStateGeneration, TaskHead, AwdLstmPreTrainedModel, GenerationMixin, encoder=AwdLstmModel
+):
     """The language model; its decoder is tied to the embeddings.
 
     Examples:
@@ -348,19 +351,6 @@ class AwdLstmForCausalLM(TaskHead, AwdLstmPreTrainedModel, GenerationMixin, enco
         return AwdLstmCausalLMOutput(
             loss=loss, logits=logits, past_state=encoded.past_state, hidden_states=encoded.hidden_states, **terms
         )
-
-    # ---- generation: the state is the cache ----
-
-    def _prepare_cache_for_generation(self: Any, generation_config: Any, model_kwargs: Any, *_: Any) -> Any:
-        """Upstream's caches are of keys and values; beams, which change places, are read anew in each step."""
-        if (generation_config.num_beams or 1) > 1:
-            model_kwargs["use_cache"] = False
-
-    def _update_model_kwargs_for_generation(self, outputs: Any, model_kwargs: Any, *args: Any, **kwargs: Any) -> Any:
-        model_kwargs = super()._update_model_kwargs_for_generation(outputs, model_kwargs, *args, **kwargs)
-        if outputs.get("past_state") is not None:
-            model_kwargs["past_state"] = outputs.past_state
-        return model_kwargs
 
 
 class AwdLstmForTokenClassification(

@@ -23,6 +23,7 @@ from transformers.utils.generic import can_return_tuple
 
 from .adaptive_transfo_xl import AdaptiveEmbedding, AdaptiveSoftmax
 from .base_core import FamilyPreTrainedModel, arguments_of
+from .carried_state_core import CarriedStateGeneration
 from .configuration_transfo_xl import AUTO_MAP, HF_PTM_EXT_VERSION, TransfoXLConfig
 from .encoder_core import refuse_unknown_arguments
 from .layers_transfo_xl import TransfoXLAttention, TransfoXLLayer, TransfoXLPositions
@@ -352,7 +353,9 @@ def moved(states: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     return states.gather(1, places[..., None].expand(-1, -1, states.shape[-1]))
 
 
-class TransfoXLLMHeadModel(TaskHead, TransfoXLPreTrainedModel, GenerationMixin, encoder=TransfoXLModel):
+class TransfoXLLMHeadModel(
+    CarriedStateGeneration, TaskHead, TransfoXLPreTrainedModel, GenerationMixin, encoder=TransfoXLModel
+):
     """A language model with the adaptive softmax.
 
     Examples:
@@ -436,43 +439,6 @@ class TransfoXLLMHeadModel(TaskHead, TransfoXLPreTrainedModel, GenerationMixin, 
         known = flat != -100
         logs = self.crit.of_words(states.flatten(0, 1), flat.masked_fill(~known, 0))
         return -logs.masked_fill(~known, 0.0).float().view_as(targets)
-
-    @classmethod
-    def _supports_default_dynamic_cache(cls) -> bool:
-        """The memory is the cache."""
-        return False
-
-    def prepare_inputs_for_generation(
-        self,
-        input_ids: torch.Tensor,
-        mems: Memory | None = None,
-        mem_lengths: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        is_first_iteration: bool | None = False,
-        **kwargs: Any,
-    ) -> dict[str, Any]:
-        """The text, or its last word if the others are in the memory; `mems` of the caller's go before the text."""
-        inputs = {"input_ids": input_ids, "attention_mask": attention_mask, "mems": mems, "mem_lengths": mem_lengths}
-        if is_first_iteration and inputs_embeds is not None:
-            inputs |= {"input_ids": None, "inputs_embeds": inputs_embeds}
-        elif mems and not is_first_iteration:
-            inputs |= {"input_ids": input_ids[:, -1:], "attention_mask": None}
-        names = ("use_cache", "output_hidden_states", "output_attentions", "logits_to_keep")
-        return {**inputs, **{name: kwargs[name] for name in names if kwargs.get(name) is not None}}
-
-    def _update_model_kwargs_for_generation(
-        self, outputs: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
-    ) -> dict[str, Any]:
-        model_kwargs = super()._update_model_kwargs_for_generation(outputs, model_kwargs, *args, **kwargs)
-        if model_kwargs.get("use_cache", True):
-            model_kwargs |= {"mems": outputs.mems, "mem_lengths": outputs.mem_lengths}
-        return model_kwargs
-
-    @staticmethod
-    def _reorder_cache(mems: Memory, beam_idx: torch.Tensor) -> list[torch.Tensor]:
-        """The memory of other beams; those of one text have as many places."""
-        return [one.index_select(1, beam_idx.to(one.device)) for one in mems]
 
 
 class TransfoXLForSequenceClassification(TaskHead, TransfoXLPreTrainedModel, encoder=TransfoXLModel):
