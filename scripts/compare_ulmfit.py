@@ -36,7 +36,7 @@ from hf_ptm_ext.trainers import get_slanted_triangular_schedule, layerwise_param
 BATCH, BPTT = 64, 70
 
 
-def read_text(path):
+def text_of(path):
     """A text, packed or not."""
     data = Path(path).read_bytes()
     return (gzip.decompress(data) if str(path).endswith(".gz") else data).decode("utf-8")
@@ -44,7 +44,7 @@ def read_text(path):
 
 def read_rows(path, most=None):
     """Texts and labels."""
-    rows = [json.loads(line) for line in read_text(path).splitlines() if line.strip()]
+    rows = [json.loads(line) for line in text_of(path).splitlines() if line.strip()]
     return [{"text": row["text"], "label": int(row["label"])} for row in rows[:most]]
 
 
@@ -130,7 +130,7 @@ def main():
     options = parser.parse_args()
     start, output = time.time(), Path(options.output_dir)
     output.mkdir(parents=True, exist_ok=True)
-    lines = read_text(options.corpus).splitlines()[: options.corpus_lines]
+    lines = text_of(options.corpus).splitlines()[: options.corpus_lines]
     general = [line for line in lines if line.strip()]
     pool = read_rows(options.train, options.unlabelled_rows)
     valid, test = read_rows(options.valid), read_rows(options.test)
