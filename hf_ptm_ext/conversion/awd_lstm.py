@@ -29,7 +29,7 @@ from ..files import write_json
 from ..models.configuration_awd_lstm import AwdLstmConfig
 from .files import beside, name_some, read_checkpoint
 from .layout import Conversion, Layout, Shapes, functions_of
-from .tensors import Tensors, has_part, layer_numbers
+from .tensors import Tensors, has_part, layer_numbers, size_of
 
 EMBEDDINGS = "awd_lstm.embeddings.word_embeddings.weight"
 RNNS = "awd_lstm.encoder.rnns"
@@ -126,7 +126,7 @@ class AwdLstmLayout(Layout):
         ),
         (r"^(1\.)?decoder\.", "lm_head.", "`decoder.` to `lm_head.`"),
         (r"^1\.layers\.(\d+)\.0\.", r"classifier.\1.norm.", "`1.layers.*` to `classifier.*`"),
-        (r"^1\.layers\.(\d+)\.2\.(?=\w+$)", r"classifier.\1.dense.", "`1.layers.*` to `classifier.*`"),
+        (r"^1\.layers\.(\d+)\.[12]\.(?=\w+$)", r"classifier.\1.dense.", "`1.layers.*` to `classifier.*`"),
         (r"^(embeddings|encoder)\.", r"awd_lstm.\1.", "prefix `awd_lstm.` put in front"),
     )
     buffers = STEPS
@@ -163,20 +163,24 @@ class AwdLstmLayout(Layout):
                 f"`--layout` goes with `--to_original`, got {options['layout']}: a file's layout is seen."
             )
         given = {self.theirs.get(name, name) for name, value in options.items() if value is not None}
-        if EMBEDDINGS not in tensors or f"{RNNS}.0.weight_hh_l0" not in tensors:
-            raise ValueError(f"The file lacks `encoder.weight` or `rnns.0`: it has {name_some(sorted(tensors))}.")
-        table, layers = tensors[EMBEDDINGS], len(layer_numbers(tensors, f"{RNNS}."))
-        both = 1 + (f"{RNNS}.0.weight_hh_l0_reverse" in tensors)
-        units = [tensors[f"{RNNS}.{number}.weight_hh_l0"].shape[1] * both for number in range(layers)]
+        layers = len(layer_numbers(tensors, f"{RNNS}."))
         head, classes = tensors.get("lm_head.weight"), sorted(layer_numbers(tensors, "classifier."))
+        matrices = [EMBEDDINGS, *(f"{RNNS}.{number}.weight_hh_l0" for number in range(max(layers, 1)))]
+        matrices += [f"classifier.{number}.dense.weight" for number in classes]
+        if lacking := [name for name in matrices if size_of(tensors, name, 1) is None]:
+            theirs = self.their_name(lacking[0], None)
+            raise ValueError(f"The file lacks a matrix `{theirs}`: it has {name_some(sorted(tensors))}.")
+        table, both = tensors[EMBEDDINGS], 1 + (f"{RNNS}.0.weight_hh_l0_reverse" in tensors)
+        units = [tensors[name].shape[1] * both for name in matrices[1 : 1 + layers]]
+        tied = units[-1] == table.shape[1] if head is None else head.shape == table.shape and torch.equal(head, table)
         found: dict[str, Any] = {
             "vocab_size": table.shape[0],
             "embedding_size": table.shape[1],
             "num_hidden_layers": layers,
             "lstm_size": units[0],
-            "output_size": None if units[-1] == table.shape[1] else units[-1],
+            "output_size": None if tied else units[-1],
             "bidirectional": both == 2,
-            "tie_word_embeddings": head is None or (head.shape == table.shape and torch.equal(head, table)),
+            "tie_word_embeddings": tied,
             "decoder_bias": head is None or "lm_head.bias" in tensors,
         }
         if classes:
@@ -196,7 +200,8 @@ class AwdLstmLayout(Layout):
             name: ours for name, ours in FASTAI.items() if name not in ("vocab_sz", "n_class", "lin_ftrs", "seq_len")
         }
         rates = ("output_p", "hidden_p", "input_p", "embed_p", "weight_p")
-        return {name: getattr(config, ours) for name, ours in names.items()} | {n: getattr(config, n) for n in rates}
+        told = {name: getattr(config, ours) for name, ours in names.items()} | {n: getattr(config, n) for n in rates}
+        return told | ({"out_bias": False} if self.written == "fastai0.7" else {})
 
     # ---- weights ----
 

@@ -104,7 +104,7 @@ class Context2VecLayout(WordLayout):
 
     def ours_of(self, name: str, key: str, tensor: torch.Tensor, config: Any) -> Tensors:
         """An LSTM's rows gate after gate, and a second bias of 0."""
-        if not re.search(r"(upward|lateral)\W[Wb]$", key):
+        if not re.search(r"(upward|lateral)\W[Wb]$", key) or not tensor.ndim or len(tensor) % 4:
             return {name: tensor}
         rows = tensor.unflatten(0, (-1, 4)).transpose(0, 1)[list(GATES)].flatten(0, 1).contiguous()
         bias = {name.replace("bias_ih", "bias_hh"): torch.zeros_like(rows)} if rows.dim() == 1 else {}

@@ -97,7 +97,7 @@ class CoveLayout(WordLayout):
         """As of every family; a file without word vectors gets a single row of zeros."""
         converted = dict(original)
         if not {self.describe_key(key)[0] for key in original} & {WORDS}:
-            like = next(iter(original.values()))
+            like = next(iter(original.values()), torch.zeros(0))
             converted[WORDS] = torch.zeros(config.vocab_size, config.embedding_size, dtype=like.dtype)
         return super().convert_state_dict(converted, config)
 

@@ -107,7 +107,7 @@ class ElmoLayout(Layout):
     # ---- weights ----
 
     def ours_of(self, name: str, key: str, tensor: torch.Tensor, config: Any) -> Tensors:
-        if name == key:  # of ours already
+        if name == key or not tensor.ndim:  # of ours already, or no weight
             return {name: tensor}
         if name.endswith("characters.weight"):
             return {name: torch.cat([tensor.new_zeros(1, *tensor.shape[1:]), tensor])}

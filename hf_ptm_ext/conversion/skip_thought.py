@@ -91,9 +91,10 @@ class SkipThoughtLayout(WordLayout):
                     missing = [f"`{theirs}_{part}`" for part, value in parts.items() if value is None]
                     if missing:
                         raise ValueError(f"The file lacks weights: {', '.join(missing)}. Each GRU must be complete.")
+                    check_gru(theirs, parts)
                     converted |= {f"{ours}.{name}": value for name, value in _of_torch(parts).items()}
         if "ff_logit_W" in left:
-            converted["output.weight"] = left.pop("ff_logit_W").T.contiguous()
+            converted["output.weight"] = left.pop("ff_logit_W").transpose(0, -1).contiguous()
         if "ff_logit_b" in left:
             converted["output.bias"] = left.pop("ff_logit_b")
         converted |= left
@@ -153,6 +154,17 @@ class SkipThoughtLayout(WordLayout):
                 np.savez(folder / name, **arrays)
                 np.save(folder / table, arrays["Wemb"])
         self.write_words(folder, source)
+
+
+def check_gru(name: str, parts: Mapping[str, torch.Tensor]) -> None:
+    """Refuse matrices that do not go together, before they are joined."""
+    shapes = {f"{name}_{part}": tuple(value.shape) for part, value in parts.items()}
+    size, width = ((*shapes[f"{name}_{part}"], 0)[0] for part in ("bx", "W"))
+    asked = {"W": (width, 2 * size), "b": (2 * size,), "U": (size, 2 * size)}
+    asked |= {"Wx": (width, size), "Ux": (size, size), "bx": (size,)}
+    for part, shape in asked.items():
+        if (found := shapes[f"{name}_{part}"]) != shape:
+            raise ValueError(f"`{name}_{part}` has the shape {found}, and {shape} goes with a `{name}_bx` of {size}.")
 
 
 def _of_torch(parts: Mapping[str, Any]) -> Tensors:

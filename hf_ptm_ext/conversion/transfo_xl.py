@@ -18,7 +18,7 @@ from ..files import write_whole
 from ..models.configuration_transfo_xl import TransfoXLConfig
 from .files import beside
 from .layout import PREFIX, Conversion, Layout, functions_of
-from .tensors import Tensors
+from .tensors import Tensors, size_of
 
 CLUSTERS = ("crit.cluster_weight", "crit.cluster_bias")
 SIZES = ("vocab_size", "n_layer", "n_head", "d_model")
@@ -69,7 +69,7 @@ class TransfoXLLayout(Layout):
 
     def complete_options(self, options: dict[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
         """The clusters and whether biases are shared are seen in the weights."""
-        sizes = [len(tensor) for name, tensor in sorted(tensors.items()) if name.startswith(_TABLES)]
+        sizes = [size_of(tensors, name) or 0 for name in sorted(tensors) if name.startswith(_TABLES)]
         if options.get("cutoffs") is None and len(sizes) > 1:
             options["cutoffs"] = list(accumulate(sizes[:-1]))
         if options.get("untie_r") is None:
@@ -79,7 +79,7 @@ class TransfoXLLayout(Layout):
     def adjusted(self, fields: dict[str, Any], original: Mapping[str, Any]) -> dict[str, Any]:
         if original.get("not_tied"):
             fields["tie_word_embeddings"] = False
-        if (width := fields.get("d_embed")) is not None and width < 0:
+        if isinstance(width := fields.get("d_embed"), int) and width < 0:
             del fields["d_embed"]
         return fields
 

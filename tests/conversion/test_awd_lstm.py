@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from hf_ptm_ext import AwdLstmForCausalLM, convert_fastai, transfer_vocabulary
+from hf_ptm_ext import AwdLstmConfig, AwdLstmForCausalLM, convert_fastai, transfer_vocabulary
 from hf_ptm_ext.cli import main
 from hf_ptm_ext.conversion import awd_lstm
 from tests.tolerance import assert_agrees
@@ -69,6 +70,26 @@ def test_classifiers_there_and_back(layout):
     again = awd_lstm.LAYOUT.convert_state_dict(written, found.config)
     assert again.keys() == ours.keys()
     assert all(torch.equal(value, ours[name]) for name, value in again.items())
+
+
+def test_a_classifier_without_dropout_has_no_module_of_it():
+    tensors = load_file(GOLDENS / "awd-lstm-clas-a.safetensors")
+    original = {key.removeprefix("param."): value for key, value in tensors.items() if key.startswith("param.")}
+    closer = {re.sub(r"^(1\.layers\.\d)\.2\.", r"\1.1.", key): value for key, value in original.items()}
+    assert closer.keys() != original.keys()
+    expected, found = (awd_lstm.LAYOUT.convert_checkpoint(one, {}).tensors for one in (original, closer))
+    assert found.keys() == expected.keys()
+
+
+@pytest.mark.parametrize("layout", list(awd_lstm.FILES))
+def test_a_model_of_ours_there_and_back(layout):
+    untied = {} if layout in ("fastai0.7", "salesforce") else {"tie_word_embeddings": False, "output_size": 16}
+    config = AwdLstmConfig(vocab_size=30, embedding_size=8, lstm_size=12, **untied)
+    model = AwdLstmForCausalLM(config)
+    written, options = awd_lstm.LAYOUT.for_options({"layout": layout}).revert_checkpoint(model.state_dict(), config)
+    again = awd_lstm.LAYOUT.convert_checkpoint(written, options).config
+    assert again.layer_sizes == config.layer_sizes
+    assert again.decoder_bias == (layout != "fastai0.7")
 
 
 def test_the_command_both_ways(tmp_path, capsys):
