@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--mem_len", type=int, default=128)
     parser.add_argument("--d_model", type=int, default=256)
     parser.add_argument("--n_layer", type=int, default=6)
-    parser.add_argument("--learning_rate", type=float, default=1e-3)
+    parser.add_argument("--learning_rate", type=float, default=3e-4, help="six layers learn nothing at 1e-3")
     parser.add_argument("--max_held_out", type=int, default=400_000, help="characters of held-out text that are read")
     arguments = parser.parse_args()
 
