@@ -422,51 +422,72 @@ class AwdLstmForSequenceClassification(
         Args:
             labels: `(batch,)` classes or regression targets, `(batch, num_labels)` for several labels.
             num_items_in_batch: number of labels over all micro-batches of one update.
-            inputs: `input_ids` or `inputs_embeds`, and `attention_mask` (default: what is not `pad_token_id`).
+            inputs: `input_ids` or `inputs_embeds`, and `attention_mask` (default: what is not `pad_token_id`);
+                `output_hidden_states` as in `AwdLstmModel`, of texts that are not read as fastai does.
 
         Returns:
-            `loss` and `logits` `(batch, num_labels)`.
+            `loss`, `logits` `(batch, num_labels)` and `hidden_states`.
         """
-        rows = self.pooled(**inputs)
+        rows, hidden_states = self._pooled(**inputs)
         for number, layer in enumerate(self.classifier):
             rows = layer(rows.relu() if number else rows)
         loss = None if labels is None else problem_type_loss(self.config, rows, labels, num_items_in_batch)
-        return SequenceClassifierOutput(loss=loss, logits=rows)
+        return SequenceClassifierOutput(loss=loss, logits=rows, hidden_states=hidden_states)
 
-    def pooled(
+    def pooled(self, *inputs: Any, **named: Any) -> torch.Tensor:
+        """Last state, maximum and mean of each text, `(batch, 3 * hidden_size)`; inputs as for `forward`."""
+        return self._pooled(*inputs, **named)[0]
+
+    def _pooled(
         self,
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
+        output_hidden_states: bool | int | list[int] | None = None,
         **kwargs: Any,
-    ) -> torch.Tensor:
-        """Last state, maximum and mean of each text, `(batch, 3 * hidden_size)`."""
-        text = inputs_embeds if input_ids is None else input_ids[..., None]
-        if text is None:
-            raise ValueError(f"Exactly one of `input_ids` and `inputs_embeds` must be given, got {text}.")
+    ) -> tuple[torch.Tensor, Any]:
+        """What `pooled` gives, and hidden states if asked for."""
+        if (input_ids is None) == (inputs_embeds is None):
+            got = "neither" if input_ids is None else "both"
+            raise ValueError(f"Exactly one of `input_ids` and `inputs_embeds` must be given, got {got}.")
+        text: Any = inputs_embeds if input_ids is None else input_ids[..., None]
+        wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        if wanted and self.config.fastai_compatible_pooling:
+            raise ValueError(
+                f"`output_hidden_states` must be False with `fastai_compatible_pooling`, got {wanted}: texts are not "
+                "read in their places."
+            )
         real = torch.ones_like(text[..., 0], dtype=torch.bool)
         if attention_mask is not None:
             real = attention_mask != 0
         elif input_ids is not None and self.config.pad_token_id is not None:
             real = input_ids != self.config.pad_token_id
         lengths = real.sum(1)
-        text = rearranged(text, reading_of(real).first)[:, : max(int(lengths.max()), 1)]
+        order, kwargs["output_hidden_states"] = reading_of(real), bool(wanted)
+        text = rearranged(text, order.first)[:, : max(int(lengths.max()), 1)]
         if self.config.fastai_compatible_pooling:
             states, kept, last = self._read_as_fastai(text, lengths, kwargs)
         else:
             states, kept, last = self._read(text, lengths, kwargs)
+        hidden_states = None
+        if wanted:
+            whole = nn.functional.pad(states, (0, 0, 0, real.shape[1] - states.shape[1]))
+            whole = rearranged(whole, order.back) * real[..., None].to(states.dtype)
+            parts = whole.split([self.config.embedding_size, *self.config.layer_sizes], dim=-1)
+            hidden_states, states = kept_states(parts, wanted), states[..., -self.config.hidden_size :]
         final = rearranged(states, last.clamp(min=0)[:, None])[:, 0] * (last >= 0)[:, None]
         mean = (states * kept[..., None]).sum(1) / kept.sum(1, keepdim=True).clamp(min=1)
         lowest = torch.finfo(states.dtype).min
         most = states.masked_fill(~kept[..., None], lowest).amax(1) * kept.any(1, keepdim=True)
-        return torch.cat([final, most, mean], dim=1)
+        return torch.cat([final, most, mean], dim=1), hidden_states
 
     def _chunk(self, text: torch.Tensor, past: State | None, kept: bool, **inputs: Any) -> tuple[torch.Tensor, State]:
         """States of a chunk, and what the next goes on from; one that is not pooled over has no gradient."""
         words = {"inputs_embeds": text} if text.is_floating_point() else {"input_ids": text[..., 0]}
         with torch.set_grad_enabled(torch.is_grad_enabled() and kept):
             read = self.encode(**words, past_state=past, use_cache=True, **inputs)
-        return read.last_hidden_state, tuple((h.detach(), c.detach()) for h, c in read.past_state)
+        states = read.last_hidden_state if read.hidden_states is None else torch.cat(read.hidden_states, dim=-1)
+        return states, tuple((h.detach(), c.detach()) for h, c in read.past_state)
 
     def _first_kept(self, lengths: torch.Tensor) -> torch.Tensor:
         """Where the first chunk begins that is pooled over, in texts of these lengths; the last always is."""

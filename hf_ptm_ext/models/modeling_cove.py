@@ -223,6 +223,8 @@ class CoveForPreTraining(CovePreTrainedModel):
         labels: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
+        output_hidden_states: bool | int | list[int] | None = None,
+        output_attentions: bool | None = None,
         **kwargs: Any,
     ) -> Seq2SeqLMOutput:
         """Translate, target words given.
@@ -235,11 +237,14 @@ class CoveForPreTraining(CovePreTrainedModel):
             labels: `(batch, target_len)` target words with `config.eos_token_id` last; -100 and padding are ignored.
             inputs_embeds: `(batch, seq_len, embedding_size)` source vectors instead of `input_ids`.
             num_items_in_batch: number of target words over all micro-batches of one update.
+            output_hidden_states: whether the encoder's, as in `CoveModel`, are returned, or which of them.
+            output_attentions: refused, as in `CoveModel`.
             kwargs: `return_dict` as upstream; others are refused.
 
         Returns:
             `loss`, the mean over target words, `logits` `(batch, target_len, target_vocab_size)`,
-            `decoder_hidden_states`, the decoder's outputs in front of the generator, and `encoder_last_hidden_state`.
+            `decoder_hidden_states`, the decoder's outputs in front of the generator, `encoder_last_hidden_state` and
+            `encoder_hidden_states`.
 
         Raises:
             ValueError: neither `labels` nor `decoder_input_ids`, or not one of `input_ids` and `inputs_embeds`.
@@ -247,7 +252,7 @@ class CoveForPreTraining(CovePreTrainedModel):
         """
         encoder = self.cove
         words = encoder.word_states(input_ids, inputs_embeds, kwargs)
-        real = encoder.checked(words, attention_mask, None, kwargs)
+        real = encoder.checked(words, attention_mask, output_attentions, kwargs)
         if decoder_input_ids is None:
             if labels is None:
                 raise ValueError(
@@ -265,8 +270,13 @@ class CoveForPreTraining(CovePreTrainedModel):
             padding = -100 if self.config.pad_token_id is None else self.config.pad_token_id
             targets = labels.masked_fill(labels == padding, -100)
             loss = classification_loss(logits, targets, num_items_in_batch)
+        wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         return Seq2SeqLMOutput(
-            loss=loss, logits=logits, decoder_hidden_states=(outputs,), encoder_last_hidden_state=states[-1]
+            loss=loss,
+            logits=logits,
+            decoder_hidden_states=(outputs,),
+            encoder_last_hidden_state=states[-1],
+            encoder_hidden_states=kept_states((words, *states), wanted),
         )
 
 

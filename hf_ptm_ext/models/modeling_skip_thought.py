@@ -199,7 +199,10 @@ class SkipThoughtForPreTraining(TaskHead, SkipThoughtPreTrainedModel, encoder=Sk
         encoder = self.base_model.encoders()[0]
         texts, asked = inputs.pop("input_ids", None), inputs.pop("output_attentions", None)
         real = self.base_model.checked(texts, inputs.pop("attention_mask", None), asked, inputs)
-        _, sentence = encoder(texts, real)
+        wanted = inputs.pop("output_hidden_states", None)
+        wanted = self.config.output_hidden_states if wanted is None else wanted
+        state, sentence = encoder(texts, real)
+        hidden = kept_states((encoder.word_embeddings(texts), state), wanted) if wanted else None
         logits = []
         for name, targets in labels.items():
             words = encoder.word_embeddings(targets[:, :-1].clamp(min=0))
@@ -208,7 +211,8 @@ class SkipThoughtForPreTraining(TaskHead, SkipThoughtPreTrainedModel, encoder=Sk
         scores, targets = torch.cat(logits, dim=1), torch.cat(list(labels.values()), dim=1)
         chosen = scores.float().softmax(-1).gather(-1, targets.clamp(min=0)[..., None])[..., 0]
         total = -((chosen + LEAST).log() * (targets != -100)).sum()
-        return CausalLMOutput(loss=mean_over_targets(total, targets, num_items_in_batch), logits=scores)
+        loss = mean_over_targets(total, targets, num_items_in_batch)
+        return CausalLMOutput(loss=loss, logits=scores, hidden_states=hidden)
 
 
 class SkipThoughtForSequenceClassification(
