@@ -2,7 +2,7 @@
 
 A source is `uni_skip.npz`, `bi_skip.npz`, or a folder with both (combine-skip). The release's expanded tables
 (`utable.npy`, `btable.npy`, words in `dictionary.txt`) take the place of the trained words where they lie beside it;
-decoders, which predict the trained words, are left out then.
+decoders, which predict the trained words, are left out then, and with both.
 """
 
 from collections.abc import Mapping
@@ -55,7 +55,10 @@ class SkipThoughtLayout(WordLayout):
                 read = {key: value for key, value in read.items() if key.startswith("encoder_")}
                 read["Wemb"] = _table(folder / table, len(lines))
                 files.append(folder / table)
-            tensors |= {f"{kind}.{key}" if both else key: value for key, value in read.items()}
+            if both:  # decoders go with one encoder
+                own = ("encoder_", "Wemb")
+                read = {f"{kind}.{key}": value for key, value in read.items() if key.startswith(own)}
+            tensors |= read
         return Checkpoint(tensors, tuple(files), words=words)
 
     def complete_options(self, options: dict[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 
 from hf_ptm_ext import SkipThoughtConfig, SkipThoughtForPreTraining, SkipThoughtModel, WordVectors, expand_vocabulary
 from hf_ptm_ext.cli import main
-from hf_ptm_ext.conversion.skip_thought import convert_checkpoint, revert_checkpoint
+from hf_ptm_ext.conversion.skip_thought import LAYOUT, convert_checkpoint, revert_checkpoint
 from hf_ptm_ext.data import word_tokenizer
 from tests.tolerance import assert_agrees
 
@@ -134,6 +134,15 @@ def test_the_command_reads_the_release_and_writes_it(tmp_path):
 
 
 @torch.no_grad()
+def test_two_models_are_read_without_expanded_tables(tmp_path):
+    for kind, start in (("uni", "param."), ("bi", "param_bi.")):
+        stored = load_file(GOLDENS / "skip-thought-a.safetensors").items()
+        arrays = {key.removeprefix(start): one.numpy() for key, one in stored if key.startswith(start)}
+        np.savez(tmp_path / f"{kind}_skip.npz", **arrays)
+    converted = convert_checkpoint(LAYOUT.read(tmp_path).tensors, {})
+    assert (converted.architecture, converted.config.hidden_size) == ("SkipThoughtModel", 60)
+
+
 def test_a_vocabulary_is_expanded_by_linear_regression():
     words = [f"w{number}" for number in range(28)]
     tokenizer = word_tokenizer(words, pad_token="<eos>", unk_token="UNK")
