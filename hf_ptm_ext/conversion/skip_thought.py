@@ -159,7 +159,7 @@ class SkipThoughtLayout(WordLayout):
         self.write_words(folder, source)
 
 
-def check_gru(name: str, parts: Mapping[str, torch.Tensor]) -> None:
+def check_gru(name: str, parts: Mapping[str, Any]) -> None:
     """Refuse matrices that do not go together, before they are joined."""
     shapes = {f"{name}_{part}": tuple(value.shape) for part, value in parts.items()}
     size, width = ((*shapes[f"{name}_{part}"], 0)[0] for part in ("bx", "W"))

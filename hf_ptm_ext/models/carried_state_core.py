@@ -47,7 +47,7 @@ class CarriedStateGeneration(Behind):
     def _update_model_kwargs_for_generation(
         self: Any, outputs: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> dict[str, Any]:
-        model_kwargs = super()._update_model_kwargs_for_generation(outputs, model_kwargs, *args, **kwargs)  # type: ignore[misc]
+        model_kwargs = super()._update_model_kwargs_for_generation(outputs, model_kwargs, *args, **kwargs)
         if model_kwargs.get("use_cache", True) and outputs.get(self.carried_state):
             names = (self.carried_state, "mem_lengths")
             model_kwargs[IN_SEARCH] = {name: outputs[name] for name in names if outputs.get(name) is not None}
@@ -58,7 +58,7 @@ class CarriedStateGeneration(Behind):
     ) -> tuple[Any, dict[str, Any]]:
         """As upstream, a state of the caller's too: each row's for all of its beams or samples."""
         state = model_kwargs.get(self.carried_state)
-        input_ids, model_kwargs = super()._expand_inputs_for_generation(  # type: ignore[misc]
+        input_ids, model_kwargs = super()._expand_inputs_for_generation(
             expand_size, is_encoder_decoder, input_ids, **model_kwargs
         )
         if state and expand_size > 1:
