@@ -177,7 +177,7 @@ class Compress(EncoderJob):
     def card(self, results: dict[str, Any]) -> dict[str, Any]:
         config = AutoConfig.from_pretrained(self.model_args.model_name_or_path, **self.model_args.source)
         spent = {
-            row[0]: f"{row[1]} MB, {row[5]} times the uncompressed speed at {BATCHES[-1]} rows on a CPU"
+            row[0]: f"{row[1]} MB, {row[-1]} times the uncompressed speed at {BATCHES[-1]} rows on a CPU"
             for row in cost_rows(results)
         }
         return {**super().card(results), "training": spent, "family": config.model_type, "page": "how-to/compress"}

@@ -27,6 +27,11 @@ def family_class(name: str | None, auto_class: str) -> Any:
     for family in FAMILIES:
         if family.model_type == name:
             kind = "configuration" if auto_class == "AutoConfig" else "modeling"
+            if kind == "modeling" and auto_class not in family.models:
+                raise ValueError(
+                    f"`family` = {name} has no {auto_class}, which this objective trains. `hf-ptm-ext systems {name}` "
+                    "says what trains it."
+                )
             return family.load(kind, family.config if auto_class == "AutoConfig" else family.models[auto_class])
     names = ", ".join(family.model_type for family in FAMILIES)
     raise ValueError(f"`family` must be one of {names}, got {name!r}.")

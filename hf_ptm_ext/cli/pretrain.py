@@ -140,7 +140,9 @@ class Pretrain(TextJob):
         train, unknown = self.rows.train, self.objective.tokenizer.unk_token_id
         if unknown is not None:
             counts = self.rows.baseline.counts
-            check_known(counts[unknown] / counts.sum(), "training ")
+            model, data = self.model_args, self.data_args
+            trained = data.train_tokenizer or (model.tokenizer_name or model.model_name_or_path) is None
+            check_known(counts[unknown] / counts.sum(), "training ", bool(trained))
         drop_short_batch(args, train)
 
     def probe(self, collator: Any) -> None:

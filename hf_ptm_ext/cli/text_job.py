@@ -240,9 +240,17 @@ class TextJob(SeededJob):
         return train()
 
 
-def check_known(unknown: float, which: str = "") -> None:
-    """Refuse text of which the tokenizer knows too little; `unknown` is the share of tokens that it does not know."""
+def check_known(unknown: float, which: str = "", trained: bool = False) -> None:
+    """Refuse text of which the tokenizer knows too little; `unknown` is the share of tokens that it does not know.
+
+    `trained`: the tokenizer was made of this very text.
+    """
     advice = "Name one that fits with `tokenizer_name`, or start from a config to train one."
+    if trained:
+        advice = (
+            "More text and a larger `vocab_size` know more of them. A vocabulary of whole words needs blanks between "
+            "words: cut Chinese text into words first (jieba)."
+        )
     if unknown > UNKNOWN_LIMIT:
         raise ValueError(f"The tokenizer knows {100 * (1 - unknown):.0f} % of the {which}text only. {advice}")
     if unknown > UNKNOWN_WARNING:

@@ -96,7 +96,8 @@ def fill_missing(model: Any, missing: Any) -> None:
     with torch.no_grad():
         for name in sorted(missing):
             generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
-            tensors[name].copy_(0.02 * torch.randn(tensors[name].shape, generator=generator))
+            values = 0.02 * torch.randn(tensors[name].shape, generator=generator)
+            tensors[name].copy_(1 + values if name.endswith("running_var") else values)  # no variance is negative
 
 
 def load_filled(

@@ -1,5 +1,6 @@
 """Model cards: written from a template of `model_cards/`; what the Hub checks on a push is checked before, offline."""
 
+import json
 import math
 import os
 import re
@@ -159,6 +160,16 @@ def _front_matter(card: Mapping[str, Any]) -> "ModelCardData":
     )
 
 
+def _auto_class(folder: Path, pipeline_tag: str) -> str:
+    """The auto class of a task; whether text is written by a decoder alone or behind an encoder says the config."""
+    auto_class = AUTO_CLASSES.get(pipeline_tag, "AutoModel")
+    if pipeline_tag == "text-generation" and (folder / "config.json").is_file():
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        if auto_class not in (config.get("auto_map") or {}) and not config.get("is_encoder_decoder"):
+            return "AutoModelForCausalLM"
+    return auto_class
+
+
 def _body(folder: Path, card: Mapping[str, Any]) -> dict[str, Any]:
     """What the template shows."""
     article = "An" if card["family"][:1].lower() in "aeio" else "A"  # "a UniLM"
@@ -170,7 +181,7 @@ def _body(folder: Path, card: Mapping[str, Any]) -> dict[str, Any]:
         "article": article,
         "adapted": not {"modeling_adapted.py", "modeling_int8.py"}.isdisjoint(card["code_files"]),
         "revision": card.get("revision") or PLACEHOLDER_REVISION,
-        "auto_class": AUTO_CLASSES.get(card["pipeline_tag"], "AutoModel"),
+        "auto_class": _auto_class(folder, card["pipeline_tag"]),
         "results_header": header,
         "results": results,
         "scored": "held-out text" if scored is None else f"{scored[0] or card['data']['name']}, {scored[1]}",

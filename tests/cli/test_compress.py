@@ -67,6 +67,7 @@ def test_all_methods_beside_the_uncompressed_encoder(data, tmp_path, capsys):
     validate_model_card(tmp_path / "out")
     card = (tmp_path / "out" / "README.md").read_text("utf-8")
     assert "whole numbers (Q8BERT)" in card
+    assert f"{means['quantise']['speed_32']:.2f} times the uncompressed speed" in card
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out", trust_remote_code=True).eval()
     assert type(model).__name__ == "Int8BertForSequenceClassification"
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")

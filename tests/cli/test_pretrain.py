@@ -278,6 +278,8 @@ def test_recipes_that_come_with_the_package_parse():
         (["--train_file", "a.txt", "b.txt", "--corpus_weights", "1", "0"], "`corpus_weights`"),
         (["--corpus_weights", "1", "2"], "`train_file`"),
         (["missing.yaml"], "missing.yaml"),
+        (["--objective", "span", "--family", "elmo"], "Objective span trains spanbert, got `family` = elmo"),
+        (["--objective", "mlm", "--family", "awd_lstm"], "`family` = awd_lstm has no AutoModelForMaskedLM"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, message, capsys):

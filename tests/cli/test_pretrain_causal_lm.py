@@ -1,11 +1,14 @@
 """`pretrain --objective causal_lm`: a language model with a state, its tokenizer, resume and refusals."""
 
 import pytest
+import torch
 from transformers import AutoTokenizer
 
 from hf_ptm_ext import AwdLstmForCausalLM
 from hf_ptm_ext.cli import main
+from hf_ptm_ext.cli.text_job import check_known
 from hf_ptm_ext.files import read_json
+from hf_ptm_ext.hub.fresh_process import fill_missing
 
 SIZES = "embedding_size=24,lstm_size=48,num_hidden_layers=2"
 JOB = (
@@ -67,3 +70,16 @@ def test_what_it_learns_is_in_the_state(tmp_path):
             right[carried] += int(found.logits.argmax() == ids[0, place + 1])
     assert right[True] >= ids.shape[1] - 2
     assert right[False] <= right[True] - 2
+
+
+def test_a_vocabulary_of_the_text_itself_is_not_told_to_be_trained(caplog):
+    with caplog.at_level("WARNING"):
+        check_known(0.4, "training ", trained=True)
+    assert "cut Chinese text into words" in caplog.text
+    assert "tokenizer_name" not in caplog.text
+
+
+def test_verify_gives_new_normalisations_a_variance():
+    norm = torch.nn.BatchNorm1d(64)
+    fill_missing(norm, ["weight", "running_mean", "running_var", "num_batches_tracked"])
+    assert norm.eval()(torch.randn(2, 64)).isfinite().all()

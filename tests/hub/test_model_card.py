@@ -1,5 +1,6 @@
 """Model cards: what they say, and what the offline check finds."""
 
+import json
 import re
 
 import pytest
@@ -110,6 +111,19 @@ def test_unilm_says_how_to_generate(folder):
     assert card.data.pipeline_tag == "text-generation"
     assert "unilm" in card.data.tags
     validate_model_card(folder)
+
+
+@pytest.mark.parametrize(
+    ("config", "auto_class"),
+    [
+        ({"auto_map": {"AutoModelForCausalLM": "modeling.Model"}}, "AutoModelForCausalLM"),
+        ({"is_encoder_decoder": True}, "AutoModelForSeq2SeqLM"),
+    ],
+)
+def test_what_writes_text_is_loaded_by_the_class_that_it_has(folder, config, auto_class):
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    text = written(folder, family="awd_lstm", pipeline_tag="text-generation")
+    assert f"model = {auto_class}.from_pretrained(" in text
 
 
 def test_family_without_a_template_gets_the_general_one(folder):

@@ -77,8 +77,16 @@ class Masking(Objective):
     def check(self) -> None:
         """Refuse arguments that do not go together."""
         super().check()
-        if self.model_args.model_name_or_path is None or self.own_class:
-            self._check_pairs(self.model_args.family)
+        model = self.model_args
+        if self.own_class and model.family != self.family:
+            raise ValueError(
+                f"Objective {self.name} trains {self.family}, got `family` = {model.family}. Leave it out, or take an "
+                f"objective of that family (`hf-ptm-ext systems {model.family}`)."
+            )
+        if model.model_name_or_path is None and model.family in OWN_FAMILIES:
+            family_class(model.family, "AutoModelForMaskedLM")
+        if model.model_name_or_path is None or self.own_class:
+            self._check_pairs(model.family)
 
     def _check_pairs(self, kind: Any) -> None:
         """Refuse sentence pairs for what has no head for them."""
