@@ -49,7 +49,7 @@ def fit_linear_map(source: Any, target: Any, weights: Any = None, method: str = 
     if weights is not None:
         weights = np.asarray(weights, dtype=np.float64)
         if weights.shape != (len(source),) or (weights < 0).any():
-            raise ValueError(f"`weights` must be {len(source)} numbers from 0, got {weights.shape} {weights.min()}.")
+            raise ValueError(f"`weights` must be {len(source)} numbers from 0, got {weights.shape}: {weights}.")
         source, target = (values * np.sqrt(weights)[:, None] for values in (source, target))
     if method == "lstsq":
         return np.asarray(np.linalg.lstsq(source, target, rcond=None)[0])

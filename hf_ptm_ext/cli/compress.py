@@ -1,6 +1,5 @@
 """`hf-ptm-ext compress`: fine-tune and compress an encoder, by seeds, beside the same one uncompressed."""
 
-import copy
 import statistics
 import tempfile
 import time
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig
+from transformers import AutoConfig, TrainerCallback
 
 from .arguments import CheckpointArguments, SeededArguments, TaskDataArguments, parse_seeded
 from .console import phase
@@ -43,7 +42,7 @@ class CompressionArguments:
     )
     prune_end: Share = option(0.5, "prune: share of the updates after which all zeros are there.")
     ema_decay: Below1 = option(0.99, "quantise: of the moving average of ranges (reference: 0.9999, for long runs).")
-    start_step: Count = option(0, "quantise: updates before it begins.")
+    start_step: Count = option(0, "quantise: forward passes of training before it begins.")
     requantize_output: bool = option(False, "quantise: round what projections give, too.")
     calibration_rows: Size = option(128, "quantise-after: training rows by which ranges are found.")
     layer_keep: str = option("every-other", "layers: every-other, how many, or numbers from 0 such as 0,2,5.")
@@ -78,6 +77,21 @@ def run(arguments: list[str]) -> int:
     return 0
 
 
+class QuantisationBegins(TrainerCallback):
+    """Refuses a training that is over before its quantisation begins: no ranges would be learnt."""
+
+    def __init__(self, start_step: int):
+        self.start_step = start_step
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Count the forward passes."""
+        passes = state.max_steps * args.gradient_accumulation_steps
+        if self.start_step >= passes:
+            raise ValueError(
+                f"`start_step` must be below the {passes} forward passes of this training, got {self.start_step}."
+            )
+
+
 class Compress(EncoderJob):
     """Fine-tuning with compression; the first method's model is saved."""
 
@@ -85,6 +99,13 @@ class Compress(EncoderJob):
         super().__init__(model_args, data_args, how, training_args)
         self.how, self.variants = how, (*how.methods, UNCOMPRESSED)
         self.costs: dict[str, float] = {}
+
+    def look(self) -> None:
+        """Refuse layers that the checkpoint has not before anything is trained."""
+        from ..compression import keep_layers
+
+        if LAYERS in self.variants:
+            keep_layers(self.encoder.model(), self.how.layer_keep)
 
     def model(self, variant: str, args: Any) -> Any:
         """The checkpoint with a head, ready to feel its quantisation if asked."""
@@ -105,6 +126,8 @@ class Compress(EncoderJob):
             more["callbacks"] = [PruningCallback(how.sparsity, how.scope, how.schedule, end=how.prune_end)]
         elif variant == LAYERS:
             more["callbacks"] = [LayerDropCallback(how.layer_drop)]
+        elif variant == QUANTISE:
+            more["callbacks"] = [QuantisationBegins(how.start_step)]
         return self.plain_trainer(model, variant, args, **more)
 
     def train_and_score(self, trainer: Any, variant: str, checkpoint: str | None) -> dict[str, Any]:
@@ -161,7 +184,7 @@ class Compress(EncoderJob):
             from ..compression import save_int8
 
             with written_aside(self.output) as partial:
-                save_int8(copy.deepcopy(trainer.model).to("cpu"), partial, overwrite=True)
+                save_int8(trainer.model.to("cpu"), partial, overwrite=True)
                 processor.save_pretrained(partial)
 
     def introduction(self) -> str:

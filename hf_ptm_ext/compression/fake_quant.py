@@ -205,6 +205,8 @@ def prepare_fake_quant(
     for name, value in given.items():
         if not 2 <= value <= 8:
             raise ValueError(f"`{name}` must be from 2 to 8 bits, got {value}.")
+    if groups is not None and groups < 1:
+        raise ValueError(f"`groups` must be at least 1, got {groups}.")
     if mode not in MODES:
         raise ValueError(f"`mode` must be one of {', '.join(MODES)}, got {mode!r}.")
     if not 0 <= ema_decay < 1:

@@ -84,7 +84,7 @@ def _places(model: Any) -> dict[str, dict[str, Any]]:
             places[name] = {}
             continue
         static = quant["mode"] != DYNAMIC
-        if static and not module.get_buffer("quant_step"):
+        if static and module.get_buffer("quant_step") <= quant["start_step"]:
             raise ValueError(
                 f"`{name}` has no threshold of its inputs (`mode` = {EMA}): train the model, or `calibrate` it."
             )

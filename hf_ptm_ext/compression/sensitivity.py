@@ -146,6 +146,8 @@ def mixed_precision(
     layers = encoder_layers(model)
     if len(layers) != len(sensitivities):
         raise ValueError(f"`sensitivities` must be {len(layers)}, one a layer, got {len(sensitivities)}.")
+    if len(bits) != 2:
+        raise ValueError(f"`bits` must be two numbers, fewer and more, got {list(bits)}.")
     if not 0 <= share <= 1:
         raise ValueError(f"`share` must be in [0, 1], got {share}.")
     ranked = sorted(range(len(layers)), key=lambda layer: -sensitivities[layer]["sensitivity"])

@@ -161,7 +161,7 @@ class EntityCandidateGenerator:
     def save(self, path: FilePath) -> Path:
         """Write the dictionary as a safetensors file; equal dictionaries give equal bytes."""
         counts = [len(rows) for rows, _ in self.candidates]
-        arrays = {
+        arrays: dict[str, np.ndarray] = {
             "candidate_offsets": np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
             "candidate_rows": np.array([row for rows, _ in self.candidates for row in rows], dtype=np.int32),
             "candidate_priors": np.array([one for _, priors in self.candidates for one in priors], dtype=np.float32),
@@ -188,9 +188,9 @@ class EntityCandidateGenerator:
             list(TextList(arrays[f"{prefix}_blob"], arrays[f"{prefix}_offsets"], none, none))
             for prefix in ("mention", "entity")
         )
-        options = {name: said[name] == "true" for name in ("ignore_case", "whole_words")}
-        numbers = {"max_candidates": int(said["max_candidates"]), "null_prior": float(said["null_prior"])}
-        made = cls(dict.fromkeys(mentions, ()), entities, **options, **numbers)
+        options: dict[str, Any] = {name: said[name] == "true" for name in ("ignore_case", "whole_words")}
+        options |= {"max_candidates": int(said["max_candidates"]), "null_prior": float(said["null_prior"])}
+        made = cls(dict.fromkeys(mentions, ()), entities, **options)
         rows, priors, bounds = (
             arrays["candidate_rows"].tolist(),
             arrays["candidate_priors"].tolist(),

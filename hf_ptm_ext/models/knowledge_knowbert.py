@@ -64,7 +64,7 @@ class PartOfSpeechEntityEmbeddings(nn.Module):
 
     def forward(self, entities: torch.Tensor) -> torch.Tensor:
         """`(...)` rows to `(..., entity_size)`."""
-        speech = self.pos_embeddings(self.entity_id_to_pos_index[entities])
+        speech = self.pos_embeddings(self.get_buffer("entity_id_to_pos_index")[entities])
         return self.dropout(self.proj_feed_forward(torch.cat([self.entity_embeddings(entities), speech], dim=-1)))
 
 
@@ -130,7 +130,8 @@ class PriorScorer(nn.Module):
         pair = torch.stack([near, candidates.priors.to(near.dtype)], dim=-1)
         scores = self.out_layer_2(self.out_layer_1(pair).relu()).squeeze(-1)
         scores = scores.masked_fill(candidates.entities == 0, NOT_A_CANDIDATE)
-        counted, null = scores, self.null_embedding
+        counted = scores
+        null: Any = self.null_embedding
         if null is not None:
             counted = scores.masked_fill(scores < self.threshold, NOT_A_CANDIDATE)
         weighted = torch.einsum("bsc,bscd->bsd", counted.softmax(-1), entities)
@@ -172,7 +173,9 @@ class KnowledgeAttention(nn.Module):
     @property
     def table(self) -> nn.Embedding:
         """The entity vectors."""
-        return getattr(self.entity_embeddings, "entity_embeddings", self.entity_embeddings)  # type: ignore[return-value]
+        outer: Any = self.entity_embeddings
+        table: nn.Embedding = getattr(outer, "entity_embeddings", outer)
+        return table
 
     def pool(self, projected: torch.Tensor, spans: torch.Tensor) -> torch.Tensor:
         """Vectors of spans, `(batch, spans, d)`; zeros for padding."""

@@ -92,9 +92,25 @@ def test_plain_checkpoints_are_saved(data, tmp_path, method):
         assert sparsity_report(loaded)["total"]["sparsity"] == pytest.approx(0.3, abs=0.01)
 
 
-def test_impossible_options_are_refused(data, tmp_path, capsys):
-    assert compress(tmp_path / "out", data, methods=["prune", "prune"]) == 2
-    assert "`methods` must be different ones of" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"methods": ["prune", "prune"]}, "`methods` must be different ones of"),
+        ({"methods": ["prune", "layers"], "layer_keep": "0,5"}, "`layers` must be rising numbers from 0 to 1"),
+        ({"start_step": 40}, "`start_step` must be below the 40 forward passes of this training, got 40."),
+    ],
+)
+def test_impossible_options_are_refused_before_training(data, tmp_path, capsys, values, message):
+    assert compress(tmp_path / "out", data, **values) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "[2/" not in error
+
+
+def test_a_run_with_checkpointed_gradients_is_saved(data, tmp_path):
+    values = {"methods": "quantise", "max_steps": 2, "gradient_checkpointing": True}
+    assert compress(tmp_path / "out", data, **values) == 0
+    assert (tmp_path / "out" / "model.safetensors").is_file()
 
 
 @pytest.mark.parametrize("recipe", sorted(recipes_of("compress")))

@@ -8,6 +8,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from hf_ptm_ext import TripleEncoder, TripleScorer
 from hf_ptm_ext.cli import main
+from hf_ptm_ext.cli.tasks.triples import TripleTask
 from hf_ptm_ext.data import LabelledTriple
 from hf_ptm_ext.data.labelled_triples import read_descriptions, read_labelled_triples
 from tests.cli.test_finetune import RUN, results_of, save_bert, words_of
@@ -114,6 +115,16 @@ def test_labels_of_a_file_are_taken_and_files_of_rows_are_read(graph, tmp_path):
     assert [row["label"] for row in predictions(tmp_path / "out")] == ["0", "1"] * 6
 
 
+def test_a_small_graph_has_false_triples_for_evaluation_whatever_training_calls_false(graph):
+    names = [f"e{number}" for number in range(4)]
+    train = [LabelledTriple("e0", "r", "e1"), LabelledTriple("e2", "r", "e3")]
+    task = TripleTask(("0", "1"), "triple-classification", negatives=50)
+    made, found = task.completed({"train": train, "test": [LabelledTriple("e1", "r", "e0")]})
+    assert list(found.entities) == names
+    assert [one.label for one in made["test"]] == ["1", "0"]
+    assert made["test"][1][:3] not in {one[:3] for one in [*train, made["test"][0]]}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -126,6 +137,7 @@ def test_labels_of_a_file_are_taken_and_files_of_rows_are_read(graph, tmp_path):
         ({"entity_text_file": "empty.tsv"}, "`files` must have at least one line with a name and a text, got none"),
         ({"train_file": "."}, "is a folder. Name its files"),
         ({"train_file": "label.tsv"}, "label.tsv, line 1: the label must be 1 (true) or 0 or -1 (false), got 'yes'"),
+        ({"train_file": "false.tsv"}, "The training data must have true triples, got 1 false ones."),
         ({"ranking_candidates": "0"}, "`ranking_candidates` must be all, type or a number from 1, got '0'"),
         ({"triple_task": "link_prediction"}, "Did you mean 'link-prediction'"),
         ({"test_file": "false.tsv", "triple_task": "link-prediction"}, "has 1 triples that are labelled false"),

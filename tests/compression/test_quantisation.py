@@ -286,6 +286,12 @@ def test_sensitive_layers_have_more_bits():
         (lambda: prepare_fake_quant(prepare_fake_quant(masked_lm())), "is prepared already"),
         (lambda: to_int8(masked_lm()), "has no quantised module"),
         (lambda: to_int8(prepare_fake_quant(masked_lm())), "has no threshold of its inputs"),
+        (
+            lambda: to_int8(calibrate(prepare_fake_quant(masked_lm(), start_step=1), [BATCH])),
+            "has no threshold of its inputs",
+        ),
+        (lambda: prepare_fake_quant(masked_lm(), groups=0), "`groups` must be at least 1, got 0"),
+        (lambda: mixed_precision(masked_lm(), [{"sensitivity": 1.0}] * 2, bits=[2, 3, 4]), "`bits` must be two"),
         (lambda: to_int8(prepare_fake_quant(masked_lm(), groups=4, mode="dynamic")), "must have 8 bits and no groups"),
         (lambda: calibrate(masked_lm(), []), "has no quantised module"),
         (lambda: group_wise_fake_quant(torch.zeros(2, 2), 0), "`bits` must be from 1 to 8"),

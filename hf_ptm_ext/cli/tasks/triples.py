@@ -136,15 +136,22 @@ class TripleTask(Task):
         task = replace(task, known=np.unique(np.concatenate(list(true.values())), axis=0))
         if self.asked == RELATION:
             return examples, task
+        if not len(true["train"]):
+            raise ValueError(f"The training data must have true triples, got {len(examples['train'])} false ones.")
         rng, known = np.random.default_rng(0), true["train"]
         made: dict[str, list[Any]] = {}
         for split, found in examples.items():
             made[split] = [one._replace(label=one.label or TRUE) for one in found]
             if any(one.label == FALSE for one in found):
                 continue
-            if split != "train":  # neither a true triple nor one that training calls false
-                known = np.concatenate([task.known, task.numbers(made["train"])])
-            false = task._corrupted(true[split], known, self.negatives if split == "train" else 1, rng)
+            if split == "train":
+                false = task._corrupted(true[split], known, self.negatives, rng)
+            else:  # neither a true triple nor, unless a small graph has no other, one that training calls false
+                called = np.concatenate([task.known, task.numbers(made["train"])])
+                try:
+                    false = task._corrupted(true[split], called, 1, rng)
+                except ValueError:
+                    false = task._corrupted(true[split], task.known, 1, rng)
             made[split] += false
             logger.info("%d %s triples, and %d false ones beside them", len(found), split, len(false))
         return made, task
