@@ -87,6 +87,12 @@ def keep_layers(model: Any, layers: str | int | Sequence[int] = EVERY_OTHER) -> 
         (2, 3)
     """
     stack = _stack(model)
+    for field in ("adapter_layers", "mixed_layers"):
+        if read := getattr(model.config, field, None):
+            raise ValueError(
+                f"`model` = {type(model).__name__} reads hidden states {read} of its encoder (`{field}`), which move "
+                "with the layers: cut the encoder alone, and build the model on it."
+            )
     chosen = chosen_layers(layers, len(stack))
     shorter = copy_with_layers(model, stack, chosen)
     config = shorter.config
@@ -96,9 +102,17 @@ def keep_layers(model: Any, layers: str | int | Sequence[int] = EVERY_OTHER) -> 
         parent, _, name = path.rpartition(".")
         setattr(shorter.base_model.get_submodule(parent), name, nn.ModuleList(kept))
         setattr(config, field, len(kept))
+
+    def moved(layer: int) -> int:
+        """The number of the nearest layer below that is kept, or of the first one."""
+        return max(sum(place <= layer for place in chosen) - 1, 0)
+
     if getattr(config, "pair_target_layer", -1) != -1:  # SpanBERT's boundary head reads it
-        target = config.pair_target_layer % len(stack)
-        config.pair_target_layer = max(sum(place <= target for place in chosen) - 1, 0)
+        config.pair_target_layer = moved(config.pair_target_layer % len(stack))
+    if config.model_type == "knowbert":
+        for name, block in shorter.base_model.knowledge.items():
+            block.base = {**block.base, "insert_after_layer": moved(block.base["insert_after_layer"])}
+            config.knowledge_bases[name] = block.base
     module: Any
     for number, layer in enumerate(_stack(shorter)):
         for module in layer.modules():
@@ -109,6 +123,11 @@ def keep_layers(model: Any, layers: str | int | Sequence[int] = EVERY_OTHER) -> 
 
 def _stack(model: Any) -> nn.ModuleList:
     stack = find_layers(model, "model", alike=False)
+    if any(isinstance(part, nn.RNNBase) for part in stack.modules()):
+        raise ValueError(
+            f"`model` = {type(model).__name__} has recurrent layers, whose widths and states are their own: none of "
+            "them can be left out."
+        )
     if len(stack) != model.config.num_hidden_layers:
         raise ValueError(
             f"`model` has {len(stack)} layers that are used {model.config.num_hidden_layers} times (shared "

@@ -97,6 +97,32 @@ def test_layers_by_number_and_fields_of_single_layers():
     assert [layer.attention.self.layer_idx for layer in unilm.encoder.layer] == [0, 1]
 
 
+def test_knowledge_bases_move_with_the_layer_below_them(tmp_path):
+    base = {"entity_vocab_size": 9, "entity_size": 8, "intermediate_size": 8, "num_attention_heads": 2}
+    bases = {"wiki": {**base, "insert_after_layer": 3}, "wordnet": {**base, "insert_after_layer": 0}}
+    whole = hf_ptm_ext.KnowBertModel(hf_ptm_ext.KnowBertConfig(**SIZES, knowledge_bases=bases)).eval()
+    shorter = keep_layers(whole, "every-other").eval()
+    places = [one["insert_after_layer"] for one in shorter.config.knowledge_bases.values()]
+    assert places == [1, 0]
+    assert [one["insert_after_layer"] for one in whole.config.knowledge_bases.values()] == [3, 0]
+    shorter.save_pretrained(tmp_path)
+    ids = torch.tensor([[2, 7, 8, 3]])
+    assert torch.equal(AutoModel.from_pretrained(tmp_path).eval()(ids)[0], shorter(ids)[0])
+
+
+def test_layers_that_others_count_on_are_refused():
+    encoder = {"model_type": "bert", **SIZES}
+    adapters = hf_ptm_ext.KAdapterModel(hf_ptm_ext.KAdapterConfig(encoder_config=encoder, adapters=["fac"]))
+    with pytest.raises(ValueError, match=r"reads hidden states \[0, 1, 2\] of its encoder \(`adapter_layers`\)"):
+        keep_layers(adapters)
+    words = hf_ptm_ext.AwdLstmModel(
+        hf_ptm_ext.AwdLstmConfig(vocab_size=9, embedding_size=8, lstm_size=8, num_hidden_layers=2)
+    )
+    for function in (keep_layers, LayerDrop):
+        with pytest.raises(ValueError, match="AwdLstmModel has recurrent layers"):
+            function(words)
+
+
 @pytest.mark.parametrize(
     ("layers", "message"),
     [
