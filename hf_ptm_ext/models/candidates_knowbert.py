@@ -106,7 +106,12 @@ def check(
             f"{outside}."
         )
     if values_can_be_read(spans) and bool(
-        ((spans >= length) | (spans < -1) | (spans[..., :1] > spans[..., 1:])).any()
+        (
+            (spans >= length)
+            | (spans < -1)
+            | (spans[..., :1] > spans[..., 1:])
+            | (spans.amin(-1, True) < 0) & (spans >= 0)
+        ).any()
     ):
         raise ValueError(
             f"`candidate_spans` of {name} must be first and last token of a mention in the row of {length} tokens, or "

@@ -56,7 +56,8 @@ class KtNetConfig(EncoderInside, FamilyConfig):
             {"model_type": "bert"} if self.encoder_config is None else self.encoder_config
         )
         super().__post_init__(**kwargs)
-        self.knowledge_bases = {name: list(sizes) for name, sizes in (self.knowledge_bases or {}).items()}
+        given = (self.knowledge_bases or {}).items()
+        self.knowledge_bases = {n: list(sizes) if isinstance(sizes, list | tuple) else [sizes] for n, sizes in given}
         for name, sizes in self.knowledge_bases.items():
             if not name.isidentifier() or len(sizes) != 2 or not all(type(n) is int and n > 0 for n in sizes):
                 raise ValueError(

@@ -17,6 +17,7 @@ from .matcher_core import fold_case
 CANDIDATES_FORMAT = "entity_candidates"
 SPECIAL = ("@@PADDING@@", "@@UNKNOWN@@", "@@NULL@@", "@@MASK@@")
 UNKNOWN, NULL, MASK = 1, 2, 3
+OPTIONS = ("ignore_case", "whole_words", "max_candidates", "null_prior")  # that a file keeps
 
 Known = Mapping[str, Mapping[ExternalId, float] | Iterable[ExternalId]]
 
@@ -72,10 +73,12 @@ class EntityCandidateGenerator:
         self.max_candidates, self.null_prior = max_candidates, null_prior
         merged: dict[str, dict[str, float]] = {}
         for mention, known in mentions.items():
+            if isinstance(known, str):
+                raise ValueError(f"`mentions` must map to lists of entities, got {known!r} for {mention!r}.")
             weights = known if isinstance(known, Mapping) else dict.fromkeys(known, 1.0)
             own = merged.setdefault(fold_case(mention) if ignore_case else mention, {})
             for entity, weight in weights.items():
-                if not weight > 0:
+                if not 0 < weight < float("inf"):
                     raise ValueError(
                         f"`mentions`: weights must be above 0, got {weight} for {entity!r} of {mention!r}."
                     )
@@ -183,6 +186,11 @@ class EntityCandidateGenerator:
         arrays, said = read_arrays(path)
         if said.get("format") != CANDIDATES_FORMAT:
             raise ValueError(f"{path} is not a file of `EntityCandidateGenerator.save`, got {said.get('format')!r}.")
+        names = [f"{kind}_{part}" for kind in ("mention", "entity") for part in ("blob", "offsets")]
+        names += [f"candidate_{part}" for part in ("offsets", "rows", "priors")]
+        damage = f"{path} is damaged: {{}}. Write it again."
+        if lacking := [name for name in names if name not in arrays] + [name for name in OPTIONS if name not in said]:
+            raise ValueError(damage.format(f"it lacks {', '.join(lacking)}"))
         none = np.zeros(0, dtype=np.int64)
         mentions, entities = (
             list(TextList(arrays[f"{prefix}_blob"], arrays[f"{prefix}_offsets"], none, none))
@@ -197,8 +205,11 @@ class EntityCandidateGenerator:
             arrays["candidate_offsets"],
         )
         size = made.entity_vocab_size
-        if len(bounds) != len(mentions) + 1 or len(rows) != len(priors) or any(not 0 < row < size for row in rows):
-            raise ValueError(f"{path} is damaged: its candidates are none of its {size} rows. Write it again.")
+        fits = len(bounds) == len(mentions) + 1 and len(rows) == len(priors) and all(0 < row < size for row in rows)
+        if not fits or not np.isfinite(priors).all():
+            raise ValueError(damage.format(f"its candidates are none of its {size} rows, or have no priors"))
+        if bounds[0] != 0 or bounds[-1] != len(rows) or (np.diff(bounds) < 0).any():
+            raise ValueError(damage.format("its mentions and candidates do not fit each other"))
         made.candidates = [
             (tuple(rows[begin:end]), tuple(priors[begin:end])) for begin, end in pairwise(bounds.tolist())
         ]

@@ -366,7 +366,8 @@ class KnowBertForPreTraining(MlmAndNspHead, KnowBertPreTrainedModel, encoder=Kno
 
         Args:
             labels: `(batch, seq_len)` original ids at selected tokens, -100 elsewhere.
-            next_sentence_label: `(batch,)` or, packed, `(batch, S)`: 0 continuation, 1 random, -100 ignored.
+            next_sentence_label: `(batch,)` or, packed, `(batch, S)`: 0 continuation, 1 random, -100 ignored (the
+                reference's -1 too).
             gold_entities: which candidate each mention stands for, an entity's row (the null entity's for none), in
                 the form of `candidate_entities` without or with 1 for the candidates; -100 ignored.
             label_positions: `(batch, budget)` positions that cover `labels`; keeps all shapes fixed.
@@ -382,6 +383,10 @@ class KnowBertForPreTraining(MlmAndNspHead, KnowBertPreTrainedModel, encoder=Kno
         Raises:
             ValueError: with the softmax loss, a mention's gold entity is not among its candidates.
         """
+        if gold_entities is not None and inputs.get("candidate_entities") is None:
+            raise ValueError("`gold_entities` need `candidate_entities`, among which they are, got None.")
+        if next_sentence_label is not None:
+            next_sentence_label = next_sentence_label.masked_fill(next_sentence_label == -1, -100)
         outputs = self.encode_sequences(next_sentence_label, inputs)
         states = outputs.last_hidden_state
         logits = {

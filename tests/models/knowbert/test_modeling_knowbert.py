@@ -180,6 +180,11 @@ def test_candidates_that_do_not_fit_are_refused():
         "must come together": {"candidate_spans": spans},
         "rows of its table, got 21": {"candidate_spans": spans, "candidate_entities": rows + 12},
         "first and last token": {"candidate_spans": spans + 2, "candidate_entities": rows},
+        "or -1 and -1 for padding": {
+            "candidate_spans": torch.tensor([[[-1, 2]]]),
+            "candidate_entities": rows,
+        },
+        "`gold_entities` need `candidate_entities`": {"gold_entities": torch.tensor([[9]])},
         "at least one span": {"candidate_spans": spans, "candidate_entities": rows[:, :0]},
         "must have the shape of `candidate_entities`": {
             **{"candidate_spans": spans, "candidate_entities": rows},
@@ -195,6 +200,8 @@ def test_candidates_that_do_not_fit_are_refused():
         softmax(ids, candidate_spans=spans, candidate_entities=rows, gold_entities=torch.tensor([[5]]))
     ignored = softmax(ids, candidate_spans=spans, candidate_entities=rows, gold_entities=torch.tensor([[-100]]))
     assert ignored.linking_loss == 0
+    unknown = [model(ids, next_sentence_label=torch.tensor([label])).loss for label in (-1, -100)]
+    assert unknown == [0, 0]
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import gzip
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoProcessor, AutoTokenizer, BertTokenizerFast, DataCollatorWithPadding
@@ -14,6 +15,7 @@ from hf_ptm_ext import (
     KnowBertProcessor,
 )
 from hf_ptm_ext.data import read_entity_candidates
+from hf_ptm_ext.models.entity_vocab_ernie_thu import read_arrays, write_arrays
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "in", "par", "##is", ",", "texas", "london", "is", "big"]
 PLACES = {"Paris": {"Q90": 9, "Q830149": 1}, "paris": {"Q167646": 2}, "Texas": ["Q1439"]}
@@ -57,6 +59,32 @@ def test_of_a_table_with_titles():
     )
     ((mention,),) = EntityCandidateGenerator.from_table(table)(["Paris"])
     assert (sorted(mention.entities), mention.priors) == ([4, 5], (0.5, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("candidate_rows", None, "it lacks candidate_rows"),
+        ("candidate_rows", np.array([9, 4], np.int32), "its candidates are none of its 6 rows"),
+        ("candidate_priors", np.array([np.nan, 1], np.float32), "or have no priors"),
+        ("candidate_offsets", np.array([0, 9]), "do not fit each other"),
+        ("null_prior", None, "it lacks null_prior"),
+    ],
+)
+def test_damaged_dictionaries_are_refused(tmp_path, name, value, message):
+    arrays, said = read_arrays(EntityCandidateGenerator({"Paris": {"Q90": 3, "Q1": 1}}).save(tmp_path / "one"))
+    arrays = {key: np.asarray(one) for key, one in arrays.items() if key != name}
+    options = {key: one for key, one in said.items() if key != name}
+    write_arrays(tmp_path / "two", arrays if value is None else {**arrays, name: value}, options)
+    with pytest.raises(ValueError, match=f"is damaged: .*{message}.* Write it again"):
+        EntityCandidateGenerator.from_file(tmp_path / "two")
+
+
+def test_mentions_without_lists_or_weights_are_refused():
+    with pytest.raises(ValueError, match="must map to lists of entities, got 'Q90' for 'Paris'"):
+        EntityCandidateGenerator({"Paris": "Q90"})
+    with pytest.raises(ValueError, match="weights must be above 0, got inf"):
+        EntityCandidateGenerator({"Paris": {"Q90": float("inf")}})
 
 
 def test_files(tmp_path):

@@ -110,8 +110,9 @@ def test_what_does_not_fit_is_refused():
         model(ids, concept_ids=torch.zeros(2, 5, 1, dtype=torch.long))
     with pytest.raises(ValueError, match="`name` must be one of the knowledge bases"):
         model.set_concept_table("nell", torch.zeros(9, 4))
-    with pytest.raises(ValueError, match=r"must map names .* to \[rows, width\]"):
-        KtNetConfig(encoder_config=TINY, knowledge_bases={"wn": [9]})
+    for sizes in ([9], 9):
+        with pytest.raises(ValueError, match=r"must map names .* to \[rows, width\]"):
+            KtNetConfig(encoder_config=TINY, knowledge_bases={"wn": sizes})
 
 
 def test_the_collator_gives_every_piece_its_concepts():
