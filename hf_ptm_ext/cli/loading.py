@@ -109,6 +109,8 @@ def load_model(
 def fit_embeddings(model: Any, tokenizer: Any, where: str, option: str | None = None, extension: Any = None) -> None:
     """Give added tokens embeddings of their own, aloud, and new pieces of an extension the mean of their parts."""
     tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
+    if hasattr(model.config, "max_characters_per_token"):  # ELMo's rows are characters, not the tokenizer's words
+        return
     tokens, rows = len(tokenizer), model.get_input_embeddings().weight.shape[0]
     known = tokenizer.vocab_size if extension is None else max(map(max, extension.sources)) + 1
     if known > rows:

@@ -22,10 +22,17 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from hf_ptm_ext import KAdapterConfig, KAdapterForRelationClassification, KAdapterForSequenceClassification
+from hf_ptm_ext import (
+    ElmoConfig,
+    ElmoModel,
+    ElmoTokenizer,
+    KAdapterConfig,
+    KAdapterForRelationClassification,
+    KAdapterForSequenceClassification,
+)
 from hf_ptm_ext.cli import main
 from hf_ptm_ext.cli.families import new_config
-from hf_ptm_ext.cli.loading import head_names, in_order, load_model
+from hf_ptm_ext.cli.loading import fit_embeddings, head_names, in_order, load_model
 from hf_ptm_ext.cli.options import read_options
 from hf_ptm_ext.cli.pretrain_arguments import GROUPS
 from hf_ptm_ext.data import train_wordpiece
@@ -384,3 +391,10 @@ def test_a_repository_of_the_hub_names_no_file_outside_either(polar, tmp_path):
     )
     assert "`vocab`" in process.stderr.strip().splitlines()[-1]
     assert "must not name a file" in process.stderr
+
+
+def test_characters_of_an_elmo_are_not_compared_with_its_words():
+    sizes = {"filters": [[1, 4]], "cell_size": 4, "projection_dim": 4, "n_highway": 1}
+    model, words = ElmoModel(ElmoConfig(**sizes)), ["word" * number for number in range(1, 400)]
+    fit_embeddings(model, ElmoTokenizer.train([words], 300), "here")
+    assert len(model.get_input_embeddings().weight) < 300
