@@ -283,6 +283,10 @@ Q8BERT | (any model) | - | - | - | -
     | 1910.06188 | Q8BERT: Quantized 8Bit BERT
     | how-to/compress
     | compress compress.yaml --methods quantise --model_name_or_path BERT --train_file a.tsv --test_file b.tsv
+Parameter sharing | (BERT-like families) | - | - | - | -
+    | 1909.11942 | ALBERT: A Lite BERT for Self-supervised Learning of Language Representations
+    | how-to/compress
+    | pretrain --config_overrides num_hidden_groups=1,embedding_size=128 --tokenizer_name BERT --train_file a.txt
 Q-BERT | (any encoder) | - | - | - | -
     | 1909.05840 | Q-BERT: Hessian Based Ultra Low Precision Quantization of BERT
     | how-to/compress | -

@@ -367,6 +367,12 @@ class Layout:
 
     def check_ours(self, ours: Mapping[str, torch.Tensor], config: Any) -> None:
         """Compare a state dict of ours, tied entries included or not, with the model of the config, as `check`."""
+        for name in ("num_hidden_groups", "embedding_size"):
+            if hasattr(config, "num_hidden_groups") and name not in self.fields and getattr(config, name) is not None:
+                raise ValueError(
+                    f"`{name}` must be None for {self.title}'s own files, which have no shared layers or factorised "
+                    f"embeddings, got {getattr(config, name)}: keep the checkpoint in our format."
+                )
         if any(layer_numbers(ours, f"{stack}.") for stack, _ in self.stacks):
             self.check_layers(ours, config)
         check_weights(ours)

@@ -82,12 +82,15 @@ def layout_of(model: nn.Module) -> Layout:
             f"`{CUSTOM_LAYOUT}` = (path of the layers, of query, of key, of value), such as "
             f"{(_BERT.layers, _BERT.query, _BERT.key, _BERT.value)}."
         )
-    if model_type == "albert" and (config.num_hidden_groups, config.inner_group_num) != (1, 1):
+    groups = getattr(config, "num_hidden_groups", None)
+    if groups is None:
+        return LAYOUTS[model_type]
+    if (groups, config.inner_group_num) != (1, 1):
         raise ValueError(
-            "`num_hidden_groups` and `inner_group_num` must be 1 to distil ALBERT layer by layer, got "
-            f"{config.num_hidden_groups} and {config.inner_group_num}."
+            "`num_hidden_groups` and `inner_group_num` must be 1 to distil shared layers one by one, got "
+            f"{groups} and {config.inner_group_num}."
         )
-    return LAYOUTS[model_type]
+    return replace(LAYOUTS[model_type], shared=True)
 
 
 @dataclass(frozen=True)

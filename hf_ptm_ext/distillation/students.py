@@ -323,7 +323,7 @@ def _copy(teacher: PreTrainedModel, student: PreTrainedModel, chosen: list[int])
     of_teacher, of_student = teacher.config.model_type, student.config.model_type
     layout = LAYOUTS.get(of_teacher)
     stack = STACKS[of_teacher] if layout is None or of_teacher in STACKS else layout.layers
-    layers = None if layout is not None and layout.shared else chosen
+    layers = chosen if getattr(teacher.config, "num_hidden_groups", None) is None else None
     renames = None if of_teacher == of_student else OTHER_FAMILIES[of_student]
     same_heads = teacher.config.num_attention_heads == student.config.num_attention_heads
     modules: dict[str, list[tuple[str, str | None]]] = {}

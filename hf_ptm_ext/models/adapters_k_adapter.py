@@ -15,6 +15,8 @@ from .inputs_core import build_attention_mask
 class AdapterSizes:
     """Sizes of an adapter's layers under the names that the encoder's layers read; the attention is the model's."""
 
+    num_hidden_groups, inner_group_num, embedding_size = None, 1, None
+
     def __init__(self, config: Any, hidden_size: int, num_attention_heads: int):
         self.whole = config
         self.hidden_size = hidden_size

@@ -29,7 +29,7 @@ COMMON_ARGUMENTS = {
     "token_type_ids": "`(batch, seq_len)`; type 0 if left out.",
     "position_ids": "`(batch, seq_len)`; counted from the first real token, per sequence, if left out.",
     "sequence_ids": "`(batch, seq_len)` of packed rows: runs of equal ids 1..S are sequences, 0 = padding.",
-    "inputs_embeds": "`(batch, seq_len, hidden)` instead of `input_ids`.",
+    "inputs_embeds": "`(batch, seq_len, hidden)`, or `embedding_size` wide, instead of `input_ids`.",
     "num_sequences": "S of packed rows, for the pooled output (default: the largest id).",
     "kwargs": "`output_hidden_states`, `output_attentions`, `return_dict` as upstream; others are refused.",
 }

@@ -21,12 +21,12 @@ class SpanBertBoundaryMLP(nn.Module):
         super().__init__()
         self.linear1 = nn.Linear(2 * config.hidden_size + config.pair_positional_embedding_size, config.hidden_size)
         self.layer_norm1 = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.linear2 = nn.Linear(config.hidden_size, config.hidden_size)
-        self.layer_norm2 = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.linear2 = nn.Linear(config.hidden_size, config.embedding_width)
+        self.layer_norm2 = nn.LayerNorm(config.embedding_width, eps=config.layer_norm_eps)
         self.act_fn = ACT2FN[config.hidden_act]
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """`(..., 2 * hidden + position width)` to `(..., hidden)`."""
+        """`(..., 2 * hidden + position width)` to `(..., embedding width)`."""
         hidden_states = self.layer_norm1(self.act_fn(self.linear1(hidden_states)))
         return self.layer_norm2(self.act_fn(self.linear2(hidden_states)))
 
@@ -38,7 +38,7 @@ class SpanBertBoundaryHead(nn.Module):
         super().__init__()
         self.position_embeddings = nn.Embedding(config.max_pair_targets, config.pair_positional_embedding_size)
         self.mlp_layer_norm = SpanBertBoundaryMLP(config)
-        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
+        self.decoder = nn.Linear(config.embedding_width, config.vocab_size)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
     def features(

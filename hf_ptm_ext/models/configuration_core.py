@@ -76,7 +76,15 @@ def check_activation(name: str, value: str) -> None:
 
 
 class BertFamilyConfig(FamilyConfig):
-    """Base of the encoders' configurations: BERT's fields with BERT's defaults."""
+    """Base of the encoders' configurations: BERT's fields with BERT's defaults, and ALBERT's that share weights.
+
+    Args:
+        num_hidden_groups: sets of layers, each of which stands for as many of the `num_hidden_layers`, one behind the
+            other (ALBERT: 1); `None` (default): every layer has weights of its own.
+        inner_group_num: layers of a set, which run one after another each time (default 1: ALBERT).
+        embedding_size: width of the embeddings and of the vocabulary head, if it is not that of the layers (ALBERT:
+            128); between them is `encoder.embedding_hidden_mapping_in`. `None` (default): `hidden_size`, no mapping.
+    """
 
     # Whether a BERT's config.json is one of the family.
     _reads_bert = True
@@ -105,6 +113,37 @@ class BertFamilyConfig(FamilyConfig):
     pad_token_id: int | None = 0
     classifier_dropout: float | int | None = None
     tie_word_embeddings: bool = True
+    num_hidden_groups: int | None = None
+    inner_group_num: int = 1
+    embedding_size: int | None = None
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        super().__post_init__(**kwargs)
+        groups, inner = self.num_hidden_groups, self.inner_group_num
+        if groups is not None and not 1 <= groups <= self.num_hidden_layers:
+            raise ValueError(
+                f"`num_hidden_groups` must be in [1, `num_hidden_layers` = {self.num_hidden_layers}], or None for "
+                f"layers that share nothing, got {groups}."
+            )
+        if inner < 1 or (groups is None and inner != 1):
+            raise ValueError(
+                f"`inner_group_num` must be at least 1, and 1 without `num_hidden_groups`, got {inner}: set "
+                "`num_hidden_groups` too."
+            )
+        if self.embedding_size is not None and self.embedding_size < 1:
+            raise ValueError(
+                f"`embedding_size` must be at least 1, or None for `hidden_size`, got {self.embedding_size}."
+            )
+
+    @property
+    def depth(self) -> int:
+        """How many layers a text goes through."""
+        return self.num_hidden_layers * self.inner_group_num
+
+    @property
+    def embedding_width(self) -> int:
+        """Width of the embeddings."""
+        return self.hidden_size if self.embedding_size is None else self.embedding_size
 
     @classmethod
     def get_config_dict(cls, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:

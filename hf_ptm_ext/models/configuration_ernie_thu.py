@@ -79,6 +79,8 @@ class ErnieThuConfig(BertFamilyConfig):
     """
 
     model_type = "ernie_thu"
+    # Each layer fuses entities in its own way, so none can stand for another.
+    _fixed = {**BertFamilyConfig._fixed, "num_hidden_groups": None, "embedding_size": None}
     keys_to_ignore_at_inference = [
         *BertFamilyConfig.keys_to_ignore_at_inference,
         "entity_last_hidden_state",

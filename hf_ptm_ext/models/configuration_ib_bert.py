@@ -59,7 +59,7 @@ class IBBertConfig(BertFamilyConfig):
     model_type = "ib_bert"
     _reads_bert = False
     _called = "an IB-BERT"
-    _fixed = {"is_decoder": False, **FIXED}
+    _fixed = {"is_decoder": False, "num_hidden_groups": None, **FIXED}
 
     hidden_size: int = 512
     intra_bottleneck_size: int = 1024

@@ -125,10 +125,9 @@ class KnowBertConfig(BertFamilyConfig):
         if full["raw_entity_size"] is None:
             full["raw_entity_size"] = full["entity_size"]
         layer, rows = full["insert_after_layer"], full["entity_vocab_size"]
-        if layer is None or layer >= self.num_hidden_layers:
+        if layer is None or layer >= self.depth:
             raise ValueError(
-                f"{where}: `insert_after_layer` must be a layer's number, 0 to {self.num_hidden_layers - 1}, got "
-                f"{layer}."
+                f"{where}: `insert_after_layer` must be a layer's number, 0 to {self.depth - 1}, got {layer}."
             )
         special = max(full[f"{kind}_entity_id"] for kind in ("unknown", "null", "mask"))
         if rows is None or rows <= special:

@@ -58,9 +58,9 @@ class SpanBertConfig(BertFamilyConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         super().__post_init__(**kwargs)
-        if not -self.num_hidden_layers <= self.pair_target_layer < self.num_hidden_layers:
+        if not -self.depth <= self.pair_target_layer < self.depth:
             raise ValueError(
-                f"`pair_target_layer` must be in [-{self.num_hidden_layers}, {self.num_hidden_layers}), the layers of "
+                f"`pair_target_layer` must be in [-{self.depth}, {self.depth}), the layers of "
                 f"the encoder, got {self.pair_target_layer}."
             )
         for name in ("max_pair_targets", "pair_positional_embedding_size"):

@@ -68,6 +68,11 @@ class UniLMConfig(BertFamilyConfig):
                 raise ValueError(f"`{name}` must not be negative, got {getattr(self, name)}.")
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"`label_smoothing` must be in [0, 1), got {self.label_smoothing}.")
+        if self.inner_group_num != 1:
+            raise ValueError(
+                f"`inner_group_num` must be 1 in a UniLM, got {self.inner_group_num}: a cache has room for "
+                "`num_hidden_layers` layers. Raise `num_hidden_groups` instead."
+            )
 
     @classmethod
     def get_config_dict(cls, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -5,7 +5,7 @@ one of them is wrapped, hooked, quantised or parametrised, each runs as the modu
 """
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -130,6 +130,7 @@ class SelfAttention(nn.Module):
         plain_attention: bool = False,
         attention_function: Callable | None = None,
         cache: Cache | None = None,
+        cache_layer: int | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attend."""
@@ -139,7 +140,7 @@ class SelfAttention(nn.Module):
             for part in self.project(hidden_states)
         )
         if cache is not None:
-            key, value = cache.update(key, value, self.layer_idx)
+            key, value = cache.update(key, value, self.layer_idx if cache_layer is None else cache_layer)
         implementation = "eager" if plain_attention else self.config._attn_implementation
         if attention_function is None:
             attention_function = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
@@ -224,12 +225,42 @@ class EncoderLayer(GradientCheckpointingLayer):
         return self.output(self.intermediate(attended), attended)
 
 
-class Encoder(nn.Module):
-    """The stack of layers (`encoder.layer.i` in the state dict)."""
+class LayerStack(nn.Module):
+    """Layers (`encoder.layer.i` in the state dict), which ALBERT's options let run more than once.
+
+    Those of group g (ALBERT's `albert_layer_groups.g.albert_layers`) are `g * inner_group_num` and following.
+    """
+
+    _layer_class: type[nn.Module] = EncoderLayer
 
     def __init__(self, config: Any):
         super().__init__()
-        self.layer = nn.ModuleList([EncoderLayer(config, index) for index in range(config.num_hidden_layers)])
+        layers, groups = config.num_hidden_layers, config.num_hidden_groups
+        inner, width = config.inner_group_num, config.embedding_size
+        number = layers if groups is None else groups * inner
+        self.layer = nn.ModuleList([self._layer_class(config, index) for index in range(number)])
+        self.embedding_hidden_mapping_in = None if width is None else nn.Linear(width, config.hidden_size)
+        self.order: list[int] | None = None
+        if groups is not None:
+            first = [int(place / (layers / groups)) * inner for place in range(layers)]
+            self.order = [begin + place for begin in first for place in range(inner)]
+
+    def mapped(self, embeddings: torch.Tensor) -> torch.Tensor:
+        """The first layer's input."""
+        mapping = self.embedding_hidden_mapping_in
+        return embeddings if mapping is None else mapping(embeddings)
+
+    def in_order(self, arguments: dict[str, Any]) -> Iterator[tuple[int, nn.Module]]:
+        """Depth and layer, as a text goes through them; a cache is told in which place a shared one's keys go."""
+        order = range(len(self.layer)) if self.order is None else self.order
+        for depth, place in enumerate(order):
+            if self.order is not None and arguments.get("cache") is not None:
+                arguments["cache_layer"] = depth
+            yield depth, self.layer[place]
+
+
+class Encoder(LayerStack):
+    """The stack of layers."""
 
     def forward(
         self,
@@ -239,8 +270,8 @@ class Encoder(nn.Module):
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Run the stack."""
-        inner_states = None
-        for index, layer in enumerate(self.layer):
+        inner_states, hidden_states = None, self.mapped(hidden_states)
+        for index, layer in self.in_order(kwargs):
             hidden_states = layer(hidden_states, attention_mask, **kwargs)
             if index == inner_layer:
                 inner_states = hidden_states

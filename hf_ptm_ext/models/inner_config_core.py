@@ -34,6 +34,11 @@ def encoder_config_of(value: Any) -> PreTrainedConfig:
     from transformers import CONFIG_MAPPING  # importing it registers this family's class: not while its module is
 
     if isinstance(value, PreTrainedConfig):
+        if getattr(value, "inner_group_num", 1) != 1:
+            raise ValueError(
+                f"`inner_group_num` of an encoder inside must be 1, got {value.inner_group_num}: it would have more "
+                "hidden states than `num_hidden_layers` says."
+            )
         return value
     if not isinstance(value, dict) or "model_type" not in value:
         raise ValueError(
@@ -49,7 +54,7 @@ def encoder_config_of(value: Any) -> PreTrainedConfig:
             "checkpoint. If it is a family of hf_ptm_ext, `pip install hf-ptm-ext` and `import hf_ptm_ext` first; "
             "saving the model again takes the code along."
         )
-    return (found or CONFIG_MAPPING[model_type])(**fields)
+    return encoder_config_of((found or CONFIG_MAPPING[model_type])(**fields))
 
 
 def encoder_classes(config: Any) -> dict[str, tuple[type, type]]:

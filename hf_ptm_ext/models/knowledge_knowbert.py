@@ -35,6 +35,8 @@ class Candidates(NamedTuple):
 class KnowledgeSizes:
     """Sizes of one knowledge base's layers under the names that the encoder's layers read."""
 
+    num_hidden_groups, inner_group_num, embedding_size = None, 1, None
+
     def __init__(self, config: Any, base: dict[str, Any]):
         self.hidden_size = base["entity_size"]
         self.num_attention_heads = base["num_attention_heads"]

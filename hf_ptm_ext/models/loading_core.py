@@ -68,7 +68,7 @@ class CheckedLoading(PreTrainedModel):
     _legacy_keys: dict[str, str] = {}
     _prediction_heads: dict[str, str] = {}
     _layer_stacks: tuple[str, ...] = ("encoder.layer",)
-    _input_parts: tuple[str, ...] = ("embeddings.",)
+    _input_parts: tuple[str, ...] = ("embeddings.", "encoder.embedding_hidden_mapping_in.")
     _added_parts: dict[str, str] = {}
     _fresh_heads: tuple[str, ...] = ()
     _has_converter: bool = True

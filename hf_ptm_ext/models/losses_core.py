@@ -54,8 +54,8 @@ class LMPredictionHead(nn.Module):
 
     def __init__(self, config: Any):
         super().__init__()
-        self.transform = PredictionHeadTransform(config)
-        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
+        self.transform = PredictionHeadTransform(config, config.embedding_width)
+        self.decoder = nn.Linear(config.embedding_width, config.vocab_size)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:

@@ -89,16 +89,14 @@ class KnowBertLayer(EncoderLayer):
 class KnowBertEncoder(Encoder):
     """The stack of layers, with knowledge behind some of them."""
 
-    def __init__(self, config: KnowBertConfig):
-        nn.Module.__init__(self)
-        self.layer = nn.ModuleList([KnowBertLayer(config, index) for index in range(config.num_hidden_layers)])
+    _layer_class = KnowBertLayer
 
     def forward(  # type: ignore[override]
         self, hidden_states: torch.Tensor, attention_mask: Any, knowledge: Mapping[int, Any], **kwargs: Any
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """Run the stack."""
-        found: list[torch.Tensor] = []
-        for index, layer in enumerate(self.layer):
+        hidden_states, found = self.mapped(hidden_states), list[torch.Tensor]()
+        for index, layer in self.in_order(kwargs):
             if index in knowledge:
                 hidden_states, *more = layer(hidden_states, attention_mask, knowledge=knowledge[index], **kwargs)
                 found += more

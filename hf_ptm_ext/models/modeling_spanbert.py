@@ -275,8 +275,8 @@ class SpanBertForPreTraining(VocabularyModel, SpanBertPreTrainedModel, encoder=S
         )
         check_targets(self, None if text is None else text.shape[1], targets)
         if boundaries is not None:
-            layer = self.config.pair_target_layer % self.config.num_hidden_layers
-            inputs["inner_layer"] = layer if layer < self.config.num_hidden_layers - 1 else None
+            layer = self.config.pair_target_layer % self.config.depth
+            inputs["inner_layer"] = layer if layer < self.config.depth - 1 else None
         return self.encode_sequences(targets["next_sentence_label"], inputs)
 
     @torch.no_grad()

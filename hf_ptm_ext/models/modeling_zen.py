@@ -54,7 +54,7 @@ class ZenPreTrainedModel(FamilyPreTrainedModel):
     _code_version = HF_PTM_EXT_VERSION
     _example_sizes = FamilyPreTrainedModel._example_sizes + ", word_vocab_size=9"
     _layer_stacks = ("encoder.layer", "encoder.word_layers")
-    _input_parts = ("embeddings.", "word_embeddings.")
+    _input_parts = ("embeddings.", "word_embeddings.", "encoder.embedding_hidden_mapping_in.")
     _added_parts = {r"^(bert\.)?(encoder\.word_layers|word_embeddings)\.": "n-gram encoder"}
 
     def enable_input_require_grads(self) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from .configuration_zen import ZenConfig
-from .encoder_core import EncoderLayer
+from .encoder_core import EncoderLayer, LayerStack
 from .inputs_core import embedded_types
 from .losses_core import value_outside, values_can_be_read
 
@@ -51,12 +51,13 @@ class ZenTextLayer(EncoderLayer):
         return output + torch.matmul(membership, ngram_states).to(output.dtype)
 
 
-class ZenNgramEncoder(nn.Module):
+class ZenNgramEncoder(LayerStack):
     """Both stacks (`encoder.layer.i` and `encoder.word_layers.i` in the state dict)."""
 
+    _layer_class = ZenTextLayer
+
     def __init__(self, config: ZenConfig):
-        super().__init__()
-        self.layer = nn.ModuleList([ZenTextLayer(config, index) for index in range(config.num_hidden_layers)])
+        super().__init__(config)
         self.word_layers = nn.ModuleList(
             [EncoderLayer(config, index) for index in range(config.num_hidden_word_layers or 0)]
         )
@@ -72,7 +73,8 @@ class ZenNgramEncoder(nn.Module):
         **kwargs: Any,
     ) -> torch.Tensor:
         """Run both stacks; `ngram_mask` is additive, as n-grams attend as eager attention does."""
-        for index, layer in enumerate(self.layer):
+        hidden_states = self.mapped(hidden_states)
+        for index, layer in self.in_order(kwargs):
             if index < len(self.word_layers):
                 # A few dozen n-grams a row, another number in every batch: no case for a fused kernel.
                 ngram_states = self.word_layers[index](ngram_states, ngram_mask, plain_attention=True, **kwargs)

@@ -44,8 +44,8 @@ def find_layers(model: Any, argument: str = "predecessor", alike: bool = True) -
 def _refuse_unequal_layers(name: str, config: Any, argument: str, alike: bool) -> None:
     kinds = set(getattr(config, "layer_types", None) or ())
     reason = None
-    if config.model_type == "albert":
-        reason = "all its layers are one"
+    if getattr(config, "num_hidden_groups", None) is not None:  # ALBERT, and ours with its options
+        reason = "all its layers are one, or few (`num_hidden_groups`)"
     elif getattr(config, "conv_kernel_size", 0) and config.model_type.startswith("deberta"):
         reason = "a convolution follows its first layer (`conv_kernel_size`)"
     elif not alike:
