@@ -47,7 +47,8 @@ def fit_linear_map(source: Any, target: Any, weights: Any = None, method: str = 
     if source.ndim != 2 or target.ndim != 2 or len(source) != len(target) or not len(source):
         raise ValueError(f"`source` and `target` must be rows of the same pairs, got {source.shape}, {target.shape}.")
     if not (np.isfinite(source).all() and np.isfinite(target).all()):
-        raise ValueError("`source` and `target` must be finite numbers, got NaN or infinity.")
+        broken = sum(int((~np.isfinite(values)).sum()) for values in (source, target))
+        raise ValueError(f"`source` and `target` must be finite numbers, got NaN or infinity in {broken} places.")
     if weights is not None:
         weights = np.asarray(weights, dtype=np.float64)
         if weights.shape != (len(source),) or (weights < 0).any():

@@ -209,7 +209,7 @@ class EntityCandidateGenerator:
         if not fits or not np.isfinite(priors).all():
             raise ValueError(damage.format(f"its candidates are none of its {size} rows, or have no priors"))
         if bounds[0] != 0 or bounds[-1] != len(rows) or (np.diff(bounds) < 0).any():
-            raise ValueError(damage.format("its mentions and candidates do not fit each other"))
+            raise ValueError(damage.format(f"its mentions and its {len(rows)} candidates do not fit each other"))
         made.candidates = [
             (tuple(rows[begin:end]), tuple(priors[begin:end])) for begin, end in pairwise(bounds.tolist())
         ]

@@ -381,8 +381,9 @@ class KnowBertForPreTraining(MlmAndNspHead, KnowBertPreTrainedModel, encoder=Kno
         Raises:
             ValueError: with the softmax loss, a mention's gold entity is not among its candidates.
         """
-        if gold_entities is not None and inputs.get("candidate_entities") is None:
-            raise ValueError("`gold_entities` need `candidate_entities`, among which they are, got None.")
+        candidates = inputs.get("candidate_entities")
+        if gold_entities is not None and candidates is None:
+            raise ValueError(f"`gold_entities` need `candidate_entities`, among which they are, got {candidates}.")
         if next_sentence_label is not None:
             next_sentence_label = next_sentence_label.masked_fill(next_sentence_label == -1, -100)
         outputs = self.encode_sequences(next_sentence_label, inputs)
