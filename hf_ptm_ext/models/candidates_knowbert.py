@@ -44,8 +44,9 @@ def former(given: Any, dimensions: int) -> Formed:
         return lambda found: next(iter(found.values()))
 
     def stack(found: dict[str, torch.Tensor]) -> Any:
-        same = len({one.shape for one in found.values()}) == 1
-        return torch.stack(list(found.values()), dim=1) if same else found or None
+        each = list(found.values())
+        same = bool(each) and all(one.shape == each[0].shape for one in each)
+        return torch.stack(each, dim=1) if same else found or None
 
     return stack
 
