@@ -51,7 +51,7 @@ ERNIE-THU | ernie_thu | ErnieThuForPreTraining
 AWD-LSTM, ULMFiT | awd_lstm | AwdLstmForCausalLM AwdLstmForSequenceClassification
     | DataCollatorForBackpropagationThroughTime | lm ar tar | trainers.BpttTrainer
     | 1801.06146 | Universal Language Model Fine-tuning for Text Classification
-    | families/awd_lstm | convert awd_lstm lstm_fwd.pth TARGET --vocab lstm_fwd_itos.pkl
+    | families/awd_lstm | pretrain awd_lstm.yaml --train_file corpus.txt
 K-BERT | kbert | KBertForSequenceClassification KBertForTokenClassification KBertForPreTraining
     | DataCollatorForMaskedLanguageModeling | mlm nsp | -
     | 1909.07606 | K-BERT: Enabling Language Representation with Knowledge Graph
@@ -77,9 +77,10 @@ IB-BERT (MobileBERT's teacher) | ib_bert | IBBertForPreTraining
     | 2004.02984 | MobileBERT: a Compact Task-Agnostic BERT for Resource-Limited Devices
     | families/ib_bert
     | pretrain --objective mlm --family ib_bert --next_sentence_prediction true --train_file corpus.txt
-Transformer-XL | transfo_xl | TransfoXLLMHeadModel TransfoXLForSequenceClassification | - | lm | trainers.BpttTrainer
+Transformer-XL | transfo_xl | TransfoXLLMHeadModel TransfoXLForSequenceClassification
+    | DataCollatorForBackpropagationThroughTime | lm | trainers.BpttTrainer
     | 1901.02860 | Transformer-XL: Attentive Language Models beyond a Fixed-Length Context
-    | families/transfo_xl | convert transfo_xl SOURCE TARGET
+    | families/transfo_xl | pretrain transfo_xl.yaml --train_file corpus.txt
 BERT masked language model | (any encoder) | -
     | DataCollatorForMaskedLanguageModeling | mlm | trainers.PreTrainingTrainer
     | 1810.04805 | BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding

@@ -68,10 +68,7 @@ class AdapterTrainer(PtmTrainer):
         if self.optimizer is None:
             model = self.model if model is None else model
             groups = adapter_parameter_groups(model, self.args.weight_decay, self.head_learning_rate)
-            optimizer_class, options = self.optimizer_cls_and_kwargs or self.get_optimizer_cls_and_kwargs(
-                self.args, model
-            )
-            self.optimizer = optimizer_class(groups, **options)
+            self.optimizer = self.optimizer_of(groups, model)
         return self.optimizer
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:

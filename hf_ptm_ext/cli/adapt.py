@@ -60,6 +60,10 @@ class AdapterArguments:
                 "`methods` must begin with an adapter, which is saved: `hf-ptm-ext finetune` saves whole models; got "
                 f"{self.methods}."
             )
+        if training.layer_decay is not None:
+            raise ValueError(
+                f"`layer_decay` = {training.layer_decay} is for trained layers, and adapters are new: leave it out."
+            )
         for method in self.methods:
             if method in BOTTLENECKS:
                 self.config(method)

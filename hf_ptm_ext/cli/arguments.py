@@ -18,8 +18,9 @@ from ..hub.model_card import is_hub_id
 from ..metrics.triple_ranking import TIES
 from ..trainers.master_weights import ADAMW, BF16, FP32, WEIGHTS
 from ..trainers.stopping import NONFINITE
+from ..trainers.transfer import SCHEDULES
 from .options import REQUIRED, option, read_options
-from .ranges import AnyNumber, Below1, Count, RowLength, Seed, Size
+from .ranges import AnyNumber, Below1, Count, Positive, RowLength, Seed, Size
 
 TASK_NAMES = ("classification", "tagging", "question-answering", "extraction", "regression", "triples")
 AUTO = "auto"
@@ -57,6 +58,15 @@ class JobArguments(TrainingArguments):
     )
     seeds: list[Seed] | None = option(None, "One run a seed; the first one's model is kept (default: one run).")
     weights: str = option(FP32, "What the model's weights are; bf16: trained by float32 copies.", choices=WEIGHTS)
+    lr_schedule: str | None = option(
+        None, "slanted_triangular, ULMFiT's, rises in warmup_steps (default: lr_scheduler_type)."
+    )
+    layer_decay: Positive | None = option(
+        None, "Learning rate of a layer over that of the one below (ULMFiT: 2.6); 0.9 is 1 / 0.9."
+    )
+    gradual_unfreezing: Size | None = option(
+        None, "Train the head alone first, and so many more layers each epoch (ULMFiT: 1)."
+    )
     dataloader_num_workers: int = option(-1, "Processes that make batches ahead (-1: up to 4 for a GPU, else 0).")
 
     long: ClassVar[bool] = False  # whether the job trains for long, so that workers are worth their start
@@ -80,6 +90,8 @@ class JobArguments(TrainingArguments):
             raise ValueError(
                 f"`tf32` = {self.tf32} needs an NVIDIA GPU of Ampere or later, and none is found: leave it out."
             )
+        if self.lr_schedule is not None:
+            self._check_schedule()
         if isinstance(self.fsdp, str) and self.fsdp.lower() in ("true", "false"):
             self.fsdp = "full_shard" if self.fsdp.lower() == "true" else None  # the word is no way to shard
         if self.fsdp and int(os.environ.get("WORLD_SIZE", 1)) < 2:
@@ -103,6 +115,20 @@ class JobArguments(TrainingArguments):
             cores = len(allowed(0)) if allowed is not None else os.cpu_count() or 1
             self.dataloader_num_workers = min(cores // max(torch.cuda.device_count(), 1) // 4, 4) if on_gpu else 0
         super().__post_init__()
+
+    def _check_schedule(self) -> None:
+        """Refuse schedules that are none, and what does not go with them."""
+        if self.lr_schedule not in SCHEDULES:
+            raise ValueError(f"`lr_schedule` must be {' or '.join(SCHEDULES)}, got {self.lr_schedule!r}.")
+        other = str(getattr(self.lr_scheduler_type, "value", self.lr_scheduler_type))
+        if other != "linear":
+            raise ValueError(
+                f"`lr_schedule` = {self.lr_schedule} takes the place of `lr_scheduler_type` = {other}: leave one out."
+            )
+        if not self.warmup_steps > 0:
+            raise ValueError(
+                f"`lr_schedule` = {self.lr_schedule} rises in `warmup_steps`, got {self.warmup_steps} (ULMFiT: 0.1)."
+            )
 
     def _check_weights(self) -> None:
         """Refuse what weights in bfloat16 do not go with."""

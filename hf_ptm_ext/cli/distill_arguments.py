@@ -131,6 +131,9 @@ class DistillArguments(SeededArguments):
     def check(self, training: Any) -> None:
         """Refuse stages that cannot be, before anything is read."""
         stages: Any = self.stages
+        for name in ("lr_schedule", "layer_decay", "gradual_unfreezing"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"`{name}` is nothing of a distillation, got {getattr(self, name)}: leave it out.")
         for name in stages:
             with naming(f"Stage `{name}` of `stages`"):
                 stages[name] = self._checked(stages[name], last=name == list(stages)[-1], alone=len(stages) == 1)

@@ -10,6 +10,7 @@ from .arguments import CheckpointArguments
 from .checkpoint_names import load_tokenizer, tokenizer_of
 from .console import phase
 from .loading import load_model, own_classes, with_order_of
+from .recipes import parse_overrides
 
 READ_AS_KBERT = ("bert", "kbert")
 
@@ -36,7 +37,7 @@ class Encoder:
     def tokenizer(self) -> Any:
         """The tokenizer, with its graph if there is one."""
         tokenizer = load_tokenizer(self.arguments) if self.knowledge is None else self._knowledge_tokenizer()
-        if self.task.name != "tagging":
+        if self.task.name != "tagging" or hasattr(tokenizer, "characters_of"):  # ELMo's, to which words are tokens
             return tokenizer
         if not tokenizer.is_fast:
             raise ValueError(
@@ -76,6 +77,9 @@ class Encoder:
             cls = getattr(modeling_kbert, f"KBertFor{self.task.head}")
         if not f"{(config.architectures or [''])[0]}".endswith(f"For{self.task.head}"):
             config.architectures = []  # else the auto class may take one for another task, with inputs of its own
+        overrides = getattr(self.arguments, "config_overrides", None)
+        fields = parse_overrides(overrides, config.to_dict(), type(config).__name__)
+        config = type(config).from_dict({**config.to_dict(), **fields}) if fields else config
         self.task.configure(config)
         classes = {"labels": self.task.labels, "theirs": self.classes}
         return load_model(cls, self.name, config=config, tokenizer=self.tokenizer, **classes, **source)

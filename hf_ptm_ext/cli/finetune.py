@@ -19,6 +19,15 @@ WITH, WITHOUT, TEXT_ONLY = "with kg", "kg=None", "fine-tuned"
 
 
 @dataclass
+class FinetuneModelArguments(CheckpointArguments):
+    """Which model is fine-tuned."""
+
+    config_overrides: str | None = option(
+        None, "Fields of its config, as hidden_dropout_prob=0.2,classifier_dropout=0.3."
+    )
+
+
+@dataclass
 class KnowledgeGraphArguments:
     """Knowledge that is put into the text (K-BERT)."""
 
@@ -55,7 +64,7 @@ class FinetuneArguments(SeededArguments):
     layer_drop: Below1 = option(0.0, "LayerDrop: chance of each layer to be left out of an update (paper: 0.2).")
 
 
-GROUPS = (CheckpointArguments, TaskDataArguments, KnowledgeGraphArguments, FinetuneArguments)
+GROUPS = (FinetuneModelArguments, TaskDataArguments, KnowledgeGraphArguments, FinetuneArguments)
 
 
 def parse(arguments: list[str]) -> tuple[Any, ...]:

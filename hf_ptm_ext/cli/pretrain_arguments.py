@@ -184,8 +184,7 @@ class ObjectiveArguments:
 
     objective: str = option(
         "span",
-        "Spans, tokens, whole words, their n-grams, similar words, pairs in attention modes, tokens with entities, "
-        "encoder-decoders (MASS, BART, T5), XLM's translations, words from both sides; others by their system's name.",
+        "Hidden spans, tokens, whole words, n-grams; the others by their system's name.",
         choices=OBJECTIVE_NAMES,
     )
     mlm_probability: PositiveShare | None = option(None, "Share of tokens to predict (0.15).")
@@ -197,7 +196,7 @@ class ObjectiveArguments:
     )
     budget: str | None = option(
         None,
-        "Number of predicted tokens: BERT's rounded share, or RoBERTa's, whose mean is the share (default: exact).",
+        "Number of predicted tokens: BERT's rounded share, or RoBERTa's on average (default: exact).",
         choices=("exact", "roberta"),
     )
     sample_alpha: Weight | None = option(None, "Predict tokens in proportion to count ** -alpha, as XLM can (0).")

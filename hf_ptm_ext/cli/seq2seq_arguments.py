@@ -37,7 +37,7 @@ class Seq2SeqDataArguments(TextArguments, SplitArguments):
     source_prefix: str = option("", "Put before every source (T5: 'summarize: ').")
     file_format: str | None = option(
         None,
-        "For files whose names do not tell; squad: question answering files, turned into question generation.",
+        "For files whose names do not tell; squad: of answers, turned into question generation.",
         choices=(*TABLES, "squad"),
     )
     max_context_characters: Size | None = option(
@@ -52,7 +52,7 @@ class Seq2SeqDataArguments(TextArguments, SplitArguments):
     )
     target_lang: str | None = option(None, "Code of the targets' language, likewise.")
     task: str = option(
-        "text-generation", "Task of the Hub, for the model card: summarization, translation, text-generation."
+        "text-generation", "Task of the Hub, for the card: summarization, translation, text-generation."
     )
 
 
@@ -87,8 +87,7 @@ class DecodingArguments:
     metric: str = option("rouge", "Score of the generated texts.", choices=METRICS)
     metric_tokenizer: str | None = option(
         None,
-        "rouge: word (ASCII) or character (any script); sacrebleu: 13a, zh, char... Default: what the "
-        "references' script asks for.",
+        "rouge: word, character; sacrebleu: 13a, zh... Default: what the references ask for.",
     )
     use_stemmer: bool = option(False, "rouge: strip English endings.")
     lowercase_metric: bool = option(False, "sacrebleu: compare without case.")

@@ -356,13 +356,12 @@ class DistillationTrainer(CompressionTrainer):
         for name, parameter in trained.named_parameters():
             if parameter.requires_grad:
                 groups.setdefault((layers.get(id(parameter), NO_LAYER), name in decayed), []).append(parameter)
-        made = self.optimizer_cls_and_kwargs or self.get_optimizer_cls_and_kwargs(self.args, trained)
         decay = self.args.weight_decay
         listed = [
             {"params": groups[layer, decays], "weight_decay": decay if decays else 0.0, LAYER: layer}
             for layer, decays in sorted(groups)
         ]
-        self.optimizer = made[0](listed, **made[1])
+        self.optimizer = self.optimizer_of(listed, trained)
         return self.optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:

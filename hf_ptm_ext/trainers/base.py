@@ -22,6 +22,7 @@ from .pushes import HubPushes
 from .resume import ExactResume
 from .sharding import ShardedModels
 from .stopping import GuardedUpdates
+from .transfer import TransferSchedules
 
 TERM_SUFFIX = "_loss"
 
@@ -76,7 +77,9 @@ def processing_of(model: Any) -> Any:
         return None
 
 
-class PtmTrainer(HalfWeights, GuardedUpdates, HubPushes, ExactResume, CompleteCheckpoints, ShardedModels):
+class PtmTrainer(
+    TransferSchedules, HalfWeights, GuardedUpdates, HubPushes, ExactResume, CompleteCheckpoints, ShardedModels
+):
     """`transformers.Trainer` with loss terms, exact accumulation and resume, and complete Hub pushes.
 
     Any model whose output has fields named `<term>_loss` gets each of them logged as the mean over the updates since
@@ -88,6 +91,7 @@ class PtmTrainer(HalfWeights, GuardedUpdates, HubPushes, ExactResume, CompleteCh
       of their files (`last_complete_checkpoint`); a damaged one is refused by name.
     * A loss, a gradient's norm or weights that are not finite end the training before anything is saved over
       the last checkpoint (`NotFinite`); so does a dead worker of the loader (`TrainingStopped`).
+    * ULMFiT's ways are arguments: `lr_schedule`, `layer_decay`, `gradual_unfreezing` (`TransferSchedules`).
     * Pushes are complete, hold no token and no pickle of the arguments, and are told when they fail (`PushFailed`).
 
     Args:

@@ -3,6 +3,7 @@
 What is trained now is a function of the epoch alone, so a resumed run needs nothing from the checkpoint.
 """
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,6 +11,8 @@ from torch import nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from .parameter_groups import encoder_layers, parameter_depths
+
+logger = logging.getLogger(__name__)
 
 
 def trainable_layers(epoch: int, layers: int, layers_per_epoch: int = 1) -> list[int]:
@@ -69,6 +72,12 @@ class UnfreezingCallback(TrainerCallback):
         model = kwargs["model"]
         epochs = self.start_epochs(len(encoder_layers(model)))
         depths = parameter_depths(model)
+        if state.num_train_epochs <= max(epochs.values()):
+            logger.warning(
+                "What is unfrozen in epoch %g is not trained: the run has %d.",
+                max(epochs.values()) + 1,
+                state.num_train_epochs,
+            )
         self._trained = [
             (parameter, float(epochs.get(depths[name], 0)))
             for name, parameter in model.named_parameters()

@@ -2,13 +2,15 @@
 
 import pytest
 import torch
-from transformers import AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_ptm_ext import AwdLstmForCausalLM
 from hf_ptm_ext.cli import main
+from hf_ptm_ext.cli.pretrain import Pretrain, parse
 from hf_ptm_ext.cli.text_job import check_known
 from hf_ptm_ext.files import read_json
 from hf_ptm_ext.hub.fresh_process import fill_missing
+from tests.trainers.runs import StopAfter
 
 SIZES = "embedding_size=24,lstm_size=48,num_hidden_layers=2"
 JOB = (
@@ -32,6 +34,48 @@ def test_it_trains_a_language_model_that_loads(tmp_path):
     assert tokenizer.bos_token_id == 2
     assert model.config.vocab_size == len(tokenizer)
     assert model.config.pad_token_id == tokenizer.pad_token_id
+
+
+TRANSFO_XL = "d_model=32,n_layer=2,n_head=2,d_inner=64,mem_len=24,cutoffs=[20],div_val=2,initial_memory=empty"
+
+
+def transfo_xl(folder, text, stop=None):
+    """A Trainer of the job, and how long the memory before each of its batches is."""
+    options = f"--family transfo_xl --train_file {text} --validation_fraction 0 --corpus null --variable_lengths false"
+    options += (
+        f" --max_steps 4 --save_steps 1 --config_overrides {TRANSFO_XL} --output_dir {folder} --disable_tqdm true"
+    )
+    job = Pretrain(*parse([*JOB.split(), *options.split()]))
+    job.prepare()
+    torch.manual_seed(0)
+    trainer, _ = job.build("model", job.training_args)
+    seen = []
+    hook = lambda model, given, named: seen.append(0 if named.get("mems") is None else named["mems"][0].shape[0])  # noqa: E731
+    trainer.model.register_forward_pre_hook(hook, with_kwargs=True)
+    if stop:
+        trainer.add_callback(StopAfter(stop))
+    return trainer, seen
+
+
+def test_transformer_xl_goes_on_from_its_memory_behind_a_checkpoint_too(tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n".join(["the light in the harbour was seen from the town"] * 60), encoding="utf-8")
+    whole, seen = transfo_xl(tmp_path / "whole", text)
+    whole.train()
+    assert seen == [0, 16, 24, 24]
+    transfo_xl(tmp_path / "parts", text, stop=2)[0].train()
+    rest, seen = transfo_xl(tmp_path / "parts", text)
+    rest.train(resume_from_checkpoint=True)
+    assert seen == [24, 24]
+    for name, value in whole.model.state_dict().items():
+        torch.testing.assert_close(rest.model.state_dict()[name], value, rtol=0, atol=0, msg=name)
+    rest.save_model(tmp_path / "out")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    inputs = tokenizer("the light", return_tensors="pt")
+    assert tokenizer.convert_ids_to_tokens(inputs["input_ids"][0]) == ["[CLS]", "the", "light"]
+    assert model.generation_config.eos_token_id == tokenizer.eos_token_id == tokenizer.bos_token_id
+    assert model.generate(**inputs, max_new_tokens=3, min_new_tokens=3).shape[1] == 6
 
 
 @pytest.mark.parametrize(

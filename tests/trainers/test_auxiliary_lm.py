@@ -12,6 +12,7 @@ from transformers import (
     TrainingArguments,
 )
 
+from hf_ptm_ext import AwdLstmConfig, AwdLstmForSequenceClassification
 from hf_ptm_ext.objectives import annealed_weight, next_token_loss
 from hf_ptm_ext.trainers import AuxiliaryLanguageModelCallback, PtmTrainer
 
@@ -21,6 +22,13 @@ def gpt2():
     sizes = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 16, "vocab_size": 40}
     dropouts = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
     return GPT2ForSequenceClassification(GPT2Config(**sizes, **dropouts, pad_token_id=0, num_labels=2))
+
+
+def awd_lstm():
+    torch.manual_seed(0)
+    config = AwdLstmConfig(vocab_size=40, embedding_size=16, lstm_size=24, num_hidden_layers=1, drop_mult=0.0)
+    config.classifier_dropout = 0.0
+    return AwdLstmForSequenceClassification(config)
 
 
 def rows(number=8, length=8):
@@ -37,12 +45,13 @@ def arguments(folder, **more):
     )
 
 
-def test_the_loss_is_the_class_loss_and_the_weighted_language_model_loss(tmp_path):
-    model, seen = gpt2(), []
+@pytest.mark.parametrize("make", [gpt2, awd_lstm])
+def test_the_loss_is_the_class_loss_and_the_weighted_language_model_loss(tmp_path, make):
+    model, seen = make(), []
     batch = torch.utils.data.default_collate(rows(4))
     plain = model(**batch)
-    states = model.transformer(batch["input_ids"])[0]
-    logits = states @ model.transformer.wte.weight.T
+    states = model.base_model(batch["input_ids"])[0]
+    logits = states @ model.get_input_embeddings().weight.T
     expected = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), batch["input_ids"][:, 1:].flatten())
 
     class Keep(TrainerCallback):
@@ -57,7 +66,7 @@ def test_the_loss_is_the_class_loss_and_the_weighted_language_model_loss(tmp_pat
     after = model.eval()(**batch)
     assert "lm_loss" not in after
     assert not model._forward_hooks
-    assert not model.transformer._forward_hooks
+    assert not model.base_model._forward_hooks
 
 
 class BatchMeanTrainer(Trainer):

@@ -17,8 +17,10 @@ from transformers import (
     TrainingArguments,
 )
 
+from hf_ptm_ext.cli.finetune import FinetuneArguments
 from hf_ptm_ext.trainers import (
     GradualUnfreezingCallback,
+    PtmTrainer,
     SequentialUnfreezingCallback,
     discriminative_learning_rates,
     encoder_layers,
@@ -194,6 +196,35 @@ def test_a_resumed_run_is_the_whole_run(tmp_path, stop):
     assert len(recorder.trained) == 10 - stop
     for name, value in whole.model.state_dict().items():
         torch.testing.assert_close(resumed.model.state_dict()[name], value, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("layer_decay", [1.5, 1 / 1.5])
+def test_arguments_of_our_trainer_are_the_same_as_objects_of_upstreams(tmp_path, layer_decay):
+    parts, _ = run(tmp_path / "parts", GradualUnfreezingCallback())
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(BertConfig(vocab_size=40, **SIZES))
+    rows = [{"input_ids": torch.randint(5, 40, (8,)), "labels": number % 2} for number in range(8)]
+    ways = {"lr_schedule": "slanted_triangular", "layer_decay": layer_decay, "gradual_unfreezing": 1}
+    args = FinetuneArguments(
+        output_dir=str(tmp_path / "whole"),
+        per_device_train_batch_size=4,
+        learning_rate=1e-2,
+        weight_decay=0.1,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        use_cpu=True,
+        **ways,
+    )
+    trainer = PtmTrainer(model=model, args=args, train_dataset=rows)
+    trainer.train()
+    for name, value in parts.model.state_dict().items():
+        torch.testing.assert_close(trainer.model.state_dict()[name], value, rtol=0, atol=1e-6)
+
+
+def test_too_few_epochs_to_unfreeze_all_are_told(tmp_path, caplog):
+    run(tmp_path, GradualUnfreezingCallback(), epochs=3)
+    assert "What is unfrozen in epoch 4 is not trained: the run has 3." in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ from itertools import chain, islice
 from typing import Any
 
 import numpy as np
-from transformers import AutoModelForCausalLM
+from tokenizers.processors import TemplateProcessing
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from ...collators import DataCollatorForBackpropagationThroughTime
 from ...data import ContiguousStreams, encode_documents
@@ -42,7 +43,18 @@ class CausalLM(Objective):
     def train_tokenizer(self, documents: Any) -> Any:
         """fastai's tokenizer for an AWD-LSTM, word pieces for others."""
         if self.model_args.family != "awd_lstm":
-            return super().train_tokenizer(documents)
+            trained = super().train_tokenizer(documents)
+            backend, mark = trained.backend_tokenizer, trained.cls_token
+            # One mark in front of each text is the end of the one before too, as GPT-2's.
+            backend.post_processor = TemplateProcessing(f"{mark} $A", special_tokens=[(mark, trained.cls_token_id)])
+            marks = {
+                "bos_token": mark,
+                "eos_token": mark,
+                "unk_token": trained.unk_token,
+                "pad_token": trained.pad_token,
+            }
+            inputs = ["input_ids", "attention_mask"]
+            return PreTrainedTokenizerFast(tokenizer_object=backend, model_input_names=inputs, **marks)
         texts = ("\n".join(document) for document in documents)
         return AwdLstmTokenizer.train(texts, max_vocab=self.data_args.vocab_size)
 

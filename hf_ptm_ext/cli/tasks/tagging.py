@@ -104,8 +104,11 @@ class TaggingTask(Task):
             for number, (row, example) in enumerate(zip(rows_of(encoded), part, strict=True)):
                 places: list[int | None] = [None] * len(example.words)
                 labels = [IGNORED] * len(row["input_ids"])
-                numbers = zip(encoded.word_ids(number), encoded.sequence_ids(number), strict=True)
-                for place, (word, sequence) in enumerate(numbers):
+                size = len(row["input_ids"])  # of words, where tokens are words
+                words, sequences = range(size), [0] * size
+                if encoded.is_fast:
+                    words, sequences = encoded.word_ids(number), encoded.sequence_ids(number)
+                for place, (word, sequence) in enumerate(zip(words, sequences, strict=True)):
                     if word is not None and sequence == 0 and places[word] is None:
                         places[word] = place
                         labels[place] = IGNORED if example.tags is None else known.get(example.tags[word], IGNORED)
