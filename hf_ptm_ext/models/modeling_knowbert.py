@@ -95,7 +95,8 @@ class KnowBertEncoder(Encoder):
         self, hidden_states: torch.Tensor, attention_mask: Any, knowledge: Mapping[int, Any], **kwargs: Any
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """Run the stack."""
-        hidden_states, found = self.mapped(hidden_states), list[torch.Tensor]()
+        hidden_states = self.mapped(hidden_states)
+        found: list[torch.Tensor] = []
         for index, layer in self.in_order(kwargs):
             if index in knowledge:
                 hidden_states, *more = layer(hidden_states, attention_mask, knowledge=knowledge[index], **kwargs)
