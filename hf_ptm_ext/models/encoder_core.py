@@ -5,7 +5,7 @@ one of them is wrapped, hooked, quantised or parametrised, each runs as the modu
 """
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -250,13 +250,15 @@ class LayerStack(nn.Module):
         mapping = self.embedding_hidden_mapping_in
         return embeddings if mapping is None else mapping(embeddings)
 
-    def in_order(self, arguments: dict[str, Any]) -> Iterator[tuple[int, nn.Module]]:
-        """Depth and layer, as a text goes through them; a cache is told in which place a shared one's keys go."""
-        order = range(len(self.layer)) if self.order is None else self.order
-        for depth, place in enumerate(order):
-            if self.order is not None and arguments.get("cache") is not None:
-                arguments["cache_layer"] = depth
-            yield depth, self.layer[place]
+    def in_order(self) -> list[nn.Module]:
+        """The layers as a text goes through them."""
+        return [*self.layer] if self.order is None else [self.layer[place] for place in self.order]
+
+    def place_of(self, depth: int, arguments: dict[str, Any]) -> dict[str, Any]:
+        """What a layer is told beside; a cache has a place for each depth, of a shared layer too."""
+        if self.order is None or arguments.get("cache") is None:
+            return arguments
+        return {**arguments, "cache_layer": depth}
 
 
 class Encoder(LayerStack):
@@ -271,8 +273,8 @@ class Encoder(LayerStack):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Run the stack."""
         inner_states, hidden_states = None, self.mapped(hidden_states)
-        for index, layer in self.in_order(kwargs):
-            hidden_states = layer(hidden_states, attention_mask, **kwargs)
+        for index, layer in enumerate(self.in_order()):
+            hidden_states = layer(hidden_states, attention_mask, **self.place_of(index, kwargs))
             if index == inner_layer:
                 inner_states = hidden_states
         return hidden_states, inner_states

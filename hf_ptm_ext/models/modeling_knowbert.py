@@ -97,7 +97,7 @@ class KnowBertEncoder(Encoder):
         """Run the stack."""
         hidden_states = self.mapped(hidden_states)
         found: list[torch.Tensor] = []
-        for index, layer in self.in_order(kwargs):
+        for index, layer in enumerate(self.in_order()):
             if index in knowledge:
                 hidden_states, *more = layer(hidden_states, attention_mask, knowledge=knowledge[index], **kwargs)
                 found += more

@@ -74,7 +74,7 @@ class ZenNgramEncoder(LayerStack):
     ) -> torch.Tensor:
         """Run both stacks; `ngram_mask` is additive, as n-grams attend as eager attention does."""
         hidden_states = self.mapped(hidden_states)
-        for index, layer in self.in_order(kwargs):
+        for index, layer in enumerate(self.in_order()):
             if index < len(self.word_layers):
                 # A few dozen n-grams a row, another number in every batch: no case for a fused kernel.
                 ngram_states = self.word_layers[index](ngram_states, ngram_mask, plain_attention=True, **kwargs)
