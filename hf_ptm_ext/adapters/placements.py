@@ -63,7 +63,7 @@ _T5 = Placement(
 # Families here with BERT's module names, and with BART's.
 BERT_LIKE = (
     *("spanbert", "unilm", "ernie_thu", "kbert", "knowbert", "nezha", "zen", "ib_bert"),
-    *("k_adapter", "weighted_layers", "san"),
+    *("k_adapter", "weighted_layers", "ktnet", "san"),
 )
 BART_LIKE = ("mass", "mass_nmt")
 
@@ -77,7 +77,7 @@ PLACEMENTS = {
         _BERT,
     ),
     "zen": _ZEN,
-    **dict.fromkeys(("k_adapter", "weighted_layers"), _COMPOSITE),
+    **dict.fromkeys(("k_adapter", "weighted_layers", "ktnet"), _COMPOSITE),
     "ib_bert": _IB_BERT,
     "transfo_xl": _TRANSFO_XL,
     "mpnet": _MPNET,

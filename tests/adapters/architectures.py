@@ -63,6 +63,7 @@ SIZES: dict[str, dict[str, Any]] = {
         "adapter_layers": [0, 1],
     },
     "weighted_layers": {"encoder_config": {**ENCODER, "model_type": "roberta"}, "freeze_encoder": False},
+    "ktnet": {"encoder_config": {**ENCODER, "model_type": "bert"}, "knowledge_bases": {"wordnet": [20, 8]}},
     "rembert": {**ENCODER, "input_embedding_size": 16, "output_embedding_size": 16},
     **dict.fromkeys(("t5", "mt5", "umt5"), T5),
     **dict.fromkeys(
