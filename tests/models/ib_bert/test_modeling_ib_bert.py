@@ -9,6 +9,7 @@ from tests.conformance.family import assert_same
 
 class TestIBBert(BertLikeConformance, modeling=modeling_ib_bert, prefix="IBBert"):
     config_kwargs = {**BertLikeConformance.config_kwargs, "intra_bottleneck_size": 48, "embedding_size": 12}
+    test_inductor = test_a_finished_block_mask_goes_through = None  # SpanBERT's attention, whole graphs are tested
 
     def with_finished_mask(self, inputs, mask):
         return {**inputs, "attention_mask": mask, "sequence_ids": inputs["attention_mask"]}
