@@ -89,7 +89,7 @@ class AdaptiveSoftmax(nn.Module):
         for tail, (first, end, _) in enumerate(self.clusters[1:], 1):
             # A compiled graph has no rows that depend on values: all of them, and what is not the cluster's is 0.
             inside = cluster == tail
-            rows = torch.arange(len(words), device=words.device)
+            rows = torch.arange(words.shape[0], device=words.device)
             if not torch.compiler.is_compiling():
                 rows = inside.nonzero().squeeze(-1)
             logits = self.logits(states.index_select(0, rows), tail)

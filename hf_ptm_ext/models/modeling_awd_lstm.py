@@ -369,7 +369,7 @@ class RowNorm(nn.BatchNorm1d):
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """Normalise `(batch, width)`."""
-        if self.training and len(rows) > 1:
+        if self.training and rows.shape[0] > 1:
             return super().forward(rows)
         return nn.functional.batch_norm(
             rows, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps
@@ -525,7 +525,7 @@ class AwdLstmForSequenceClassification(
         for start in range(0, width, step):
             rows = int(real[:, start].sum())
             states, past = self._chunk(text[:rows, start : start + step], past, start >= first, **kwargs)
-            parts.append(nn.functional.pad(states, (0, 0, 0, 0, 0, len(text) - rows)))
+            parts.append(nn.functional.pad(states, (0, 0, 0, 0, 0, text.shape[0] - rows)))
         kept, back = real & (torch.arange(width, device=text.device) >= first), order.argsort()
         last = width - 1 - (~real[:, max(first, width - step) :]).sum(1)
         return torch.cat(parts, dim=1)[back], kept[back], last[back]

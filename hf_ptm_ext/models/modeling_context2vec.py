@@ -270,7 +270,7 @@ class Context2VecForMaskedLM(TaskHead, Context2VecPreTrainedModel, encoder=Conte
             Cosines and words, `(batch, topn)`, the best first.
         """
         contexts = self.encode(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
-        chosen = contexts[torch.arange(len(contexts), device=contexts.device), positions.to(contexts.device)]
+        chosen = contexts[torch.arange(contexts.shape[0], device=contexts.device), positions.to(contexts.device)]
         near = nn.functional.normalize(chosen, dim=-1) @ nn.functional.normalize(self.targets.weight, dim=-1).T
         cosines, words = near.topk(min(topn, near.shape[1]), dim=-1)
         return cosines, words

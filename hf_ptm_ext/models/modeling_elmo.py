@@ -448,7 +448,7 @@ class ElmoForPreTraining(TaskHead, ElmoPreTrainedModel, encoder=ElmoModel, colum
             return torch.stack(
                 [
                     summed_cross_entropy(self.softmax(one).flatten(0, 1), wanted.flatten())
-                    for one, wanted in zip(states, targets, strict=True)
+                    for one, wanted in zip(states.unbind(), targets.unbind(), strict=True)
                 ]
             )
         sampled, expected = log_uniform_sample(number, words, targets.device)

@@ -297,11 +297,11 @@ class TransfoXLModel(TransfoXLPreTrainedModel):
         if not mems:
             if config.initial_memory == "empty" or not config.mem_len:
                 return None, None
-            return [states.new_zeros(len(states), config.mem_len, config.d_model)] * config.n_layer, None
-        shapes = {(one.shape[0], len(states), config.d_model) == tuple(one.shape) for one in mems}
+            return [states.new_zeros(states.shape[0], config.mem_len, config.d_model)] * config.n_layer, None
+        shapes = {(one.shape[0], states.shape[0], config.d_model) == tuple(one.shape) for one in mems}
         if len(mems) != config.n_layer or shapes != {True}:
             raise ValueError(
-                f"`mems` must be {config.n_layer} tensors (memory, batch = {len(states)}, {config.d_model}), got "
+                f"`mems` must be {config.n_layer} tensors (memory, batch = {states.shape[0]}, {config.d_model}), got "
                 f"{[tuple(one.shape) for one in mems]}. Begin anew (`mems=None`) where rows are other texts."
             )
         return [one.transpose(0, 1).to(states.dtype) for one in mems], lengths
@@ -479,7 +479,7 @@ class TransfoXLForSequenceClassification(TaskHead, TransfoXLPreTrainedModel, enc
             mask = ids != self.config.pad_token_id
         outputs = self.encode(**{**inputs, "use_cache": False})
         states = outputs.last_hidden_state
-        last = torch.full((len(states), 1), states.shape[1] - 1, device=states.device)
+        last = torch.full((states.shape[0], 1), states.shape[1] - 1, device=states.device)
         if mask is not None:
             places = torch.arange(states.shape[1], device=states.device)
             last = torch.where(mask != 0, places, 0).amax(dim=1, keepdim=True)

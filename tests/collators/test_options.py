@@ -75,6 +75,7 @@ def test_every_option_constructs_and_runs(cls, name, value, wordpiece):
 def test_the_name_of_a_tokenizer_is_none(name):
     cls = getattr(collators, name)
     others = {"num_relations": 1, "descriptions": [], "known_triples": []} if "Knowledge" in name else {}
+    others |= {"concepts": {}} if "Concepts" in name else {}
     fields = [one.name for one in dataclasses.fields(cls) if "tokenizer" in one.name or one.name == "processor"]
     if fields:  # others are made of collators
         with pytest.raises(TypeError, match=r"`tokenizer` must be a tokenizer, got 'some/folder'\. Load it with"):

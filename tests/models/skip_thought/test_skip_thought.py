@@ -150,7 +150,7 @@ def test_a_vocabulary_is_expanded_by_linear_regression():
     generator = np.random.default_rng(0)
     table, maps = generator.normal(size=(40, 3)), generator.normal(size=(2, 3, 6))
     for encoder, matrix in zip(model.encoders(), maps, strict=True):
-        encoder.word_embeddings.weight[2:] = torch.tensor(table[:28] @ matrix + 0.5).float()
+        encoder.word_embeddings.weight.data[2:] = torch.tensor(table[:28] @ matrix + 0.5).float()
     before = model(IDS, MASK).pooler_output
     vectors = WordVectors([f"w{number}" for number in range(40)], table)
     larger = expand_vocabulary(model, tokenizer, vectors)
