@@ -179,7 +179,7 @@ class Context2VecForMaskedLM(TaskHead, Context2VecPreTrainedModel, encoder=Conte
         >>> from hf_ptm_ext import Context2VecConfig, Context2VecForMaskedLM
         >>> config = Context2VecConfig(vocab_size=60, embedding_size=8, lstm_size=5, target_size=6)
         >>> model, ids = Context2VecForMaskedLM(config), torch.tensor([[5, 7, 8, 3]])
-        >>> model(ids, labels=ids).logits.shape, model.fill_slot(ids, torch.tensor([1]), topn=3)[1].shape
+        >>> model(ids).logits.shape, model.fill_slot(ids, torch.tensor([1]), topn=3)[1].shape
         (torch.Size([1, 4, 60]), torch.Size([1, 3]))
     """
 
