@@ -16,7 +16,7 @@ from .console import headline, phase
 from .curves import losses_of
 from .distill_arguments import THESEUS, parse, reads_predictions, stage_arguments
 from .distill_models import COSTS, Pair, costs
-from .evaluation import normalised
+from .evaluation import overlaps
 from .loading import check_positions
 from .results import print_results
 from .runs import RUNS, write_json
@@ -86,10 +86,9 @@ class Distill(TaskJob):
             return []
         with phase("reading the rows without labels"):
             found = self.task.prepare(list(type(self.task).read(data, data.unlabelled_file, None, unlabelled=True)))
-            evaluated = {
-                normalised(self.task.text_of(one)) for split in self.evaluated for one in self.splits.examples[split]
-            }
-            kept = [one for one in found if normalised(self.task.text_of(one)) not in evaluated]
+            evaluated = [self.task.text_of(one) for split in self.evaluated for one in self.splits.examples[split]]
+            there = overlaps(evaluated, [self.task.text_of(one) for one in found])
+            kept = [one for one, out in zip(found, there, strict=True) if not out]
         if len(kept) < len(found):
             logger.warning(
                 "%d of %d rows of `unlabelled_file` are evaluation rows too, and are left out.",

@@ -201,30 +201,26 @@ def check_options(what: str, function: Any, known: list[str], options: dict[str,
 
 def reads_predictions(args: Any) -> bool:
     """Whether a stage compares the teachers' predictions, for which they need a trained head."""
-    shape, stages = SimpleNamespace(is_regression=False), args.stages
-    for options in stages.values():
-        found = stage_arguments(args, options, args.output_dir, last=True)
-        if options.get("preset") == THESEUS:
-            return True
-        preset, given = found.preset, found.preset_options or {}
-        listed = as_list(found.objectives) if preset is None else weighted_objectives(preset, shape, given)
-        if any(each["objective"] == "soft_labels" for each in listed):
-            return True
-    return False
+    return not {THESEUS, "soft_labels"}.isdisjoint(terms_of(args))
 
 
 def reads_teacher(args: Any) -> bool:
     """Whether a stage has a term that the teacher is asked for."""
-    shape = SimpleNamespace(is_regression=False)
+    return bool(terms_of(args) - {THESEUS, "labels"})
+
+
+def terms_of(args: Any) -> set[str]:
+    """The objectives of all stages; module replacing is its own."""
+    shape, found = SimpleNamespace(is_regression=False), set[str]()
     for options in args.stages.values():
         if options.get("preset") == THESEUS:
+            found.add(THESEUS)
             continue
-        found = stage_arguments(args, options, args.output_dir, last=True)
-        preset, given = found.preset, found.preset_options or {}
-        listed = as_list(found.objectives) if preset is None else weighted_objectives(preset, shape, given)
-        if any(each["objective"] != "labels" for each in listed):
-            return True
-    return False
+        stage = stage_arguments(args, options, args.output_dir, last=True)
+        preset, given = stage.preset, stage.preset_options or {}
+        listed = as_list(stage.objectives) if preset is None else weighted_objectives(preset, shape, given)
+        found |= {each["objective"] for each in listed}
+    return found
 
 
 def stage_arguments(args: DistillArguments, options: dict[str, Any], folder: str, last: bool) -> Any:
