@@ -23,6 +23,8 @@ ADAPTED = (
     *(family.model_type for family in FAMILIES if family.model_type in PLACEMENTS),
     *("bert", "roberta", "mpnet", "distilbert", "t5", "bart"),
 )
+# Families with no head for classes.
+ADAPTED_AS = {"ktnet": "AutoModelForQuestionAnswering"}
 AROUND_AN_ENCODER = ("k_adapter", "weighted_layers", "san")
 FIELDS = {
     "awd_lstm": {"vocab_size": 60, "embedding_size": 8, "lstm_size": 12},
@@ -121,7 +123,7 @@ def jobs():
     for number, model_type in enumerate(ADAPTED):
         method = (HoulsbyConfig, PfeifferConfig)[number % 2]
         config = tiny_config(model_type)
-        auto = "AutoModelForSeq2SeqLM" if config.is_encoder_decoder else auto_class
+        auto = "AutoModelForSeq2SeqLM" if config.is_encoder_decoder else ADAPTED_AS.get(model_type, auto_class)
         found[f"{method.__name__} in {model_type}"] = (auto, lambda a=auto, b=config, c=method: adapted(a, b, c), True)
     return found
 
