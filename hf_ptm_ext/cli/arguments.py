@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,12 +21,17 @@ from ..trainers.master_weights import ADAMW, BF16, FP32, WEIGHTS
 from ..trainers.stopping import NONFINITE
 from ..trainers.transfer import SCHEDULES
 from .options import REQUIRED, option, read_options
-from .ranges import AnyNumber, Below1, Count, Positive, RowLength, Seed, Size
+from .ranges import AnyNumber, Below1, Count, Positive, RowLength, Seed, Size, check_ranges
 
 TASK_NAMES = ("classification", "tagging", "question-answering", "extraction", "regression", "triples")
 AUTO = "auto"
 TRIPLE_TASKS = (TRIPLE, RELATION, LINK) = ("triple-classification", "relation-prediction", "link-prediction")
 GO_ON = ("auto", "true")
+# What a `grid` may try.
+IN_A_GRID = (
+    *("learning_rate", "num_train_epochs", "max_steps", "per_device_train_batch_size", "warmup_steps"),
+    *("weight_decay", "label_smoothing_factor"),
+)
 PARITY_METRICS = ("kbert",)
 ANSWER_METRICS = ("squad", "cmrc")
 DROPS = ("train", "evaluation")
@@ -67,6 +73,9 @@ class JobArguments(TrainingArguments):
     gradual_unfreezing: Size | None = option(
         None, "Train the head alone first, and so many more layers each epoch (ULMFiT: 1)."
     )
+    grid: list[str] | None = option(
+        None, "Values to try, as learning_rate=1e-5,3e-5 max_steps=50,99; validation data choose."
+    )
     dataloader_num_workers: int = option(-1, "Processes that make batches ahead (-1: up to 4 for a GPU, else 0).")
 
     long: ClassVar[bool] = False  # whether the job trains for long, so that workers are worth their start
@@ -79,6 +88,7 @@ class JobArguments(TrainingArguments):
                 f"`resume_from_checkpoint` must be auto, got {self.resume_from_checkpoint}: each run of the output "
                 "folder goes on with its own checkpoint."
             )
+        self.points = points_of(self)
         half = [f"`{name}` = true" for name in ("bf16", "bf16_full_eval") if getattr(self, name)]
         half += [f"`weights` = {BF16}"] if self.weights == BF16 else []
         if half and not self.use_cpu and not is_torch_bf16_gpu_available():
@@ -143,6 +153,25 @@ class JobArguments(TrainingArguments):
                 f"`weights` = {self.weights} is trained by torch's AdamW (`optim` = {' or '.join(ADAMW)}), got "
                 f"`optim` = {self.optim}: leave one out."
             )
+
+
+def points_of(args: Any) -> list[dict[str, Any]]:
+    """The points of a `grid`, each as the training arguments that it sets; one that sets none without a grid."""
+    axes: dict[str, list[Any]] = {}
+    for axis in args.grid or ():
+        name, _, given = axis.partition("=")
+        if name not in IN_A_GRID or name in axes:
+            told = f"names {name} twice" if name in axes else f"must name some of {', '.join(IN_A_GRID)}"
+            raise ValueError(f"`grid` {told}, got {axis!r}.{did_you_mean(name, IN_A_GRID)}")
+        try:
+            axes[name] = [type(getattr(args, name))(value) for value in given.split(",")]
+        except ValueError:
+            raise ValueError(f"`grid` must give numbers, as {name}=VALUE,VALUE, got {axis!r}.") from None
+        for value in axes[name]:
+            check_ranges({name: value}, "`grid`: ")
+    if axes and args.seeds is None:
+        raise ValueError(f"`grid` = {args.grid} is tried by seeds: name them, as --seeds 0 1 2.")
+    return [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
 
 
 @dataclass

@@ -102,12 +102,24 @@ class Distill(TaskJob):
         hidden = (IGNORED if self.task.name == "classification" else [IGNORED] * len(row["input_ids"]) for row in rows)
         return [{**row, "labels": label} for row, label in zip(rows, hidden, strict=True)]
 
+    def at(self, point: dict[str, Any], variant: str) -> Any:
+        """Of the student alone its own options; of the distilled one those that no stage sets."""
+        owner = next((stage for stage, options in self.stages.items() if point.keys() & options.keys()), None)
+        if owner is not None:
+            names = ", ".join(sorted(point.keys() & self.stages[owner].keys()))
+            raise ValueError(f"`grid` names {names}, which stage `{owner}` sets itself: leave it out there.")
+        args = super().at(point, variant)
+        if variant == ALONE:
+            args.baseline_learning_rate = point.get("learning_rate", args.baseline_learning_rate)
+            args.baseline_epochs = point.get("num_train_epochs", args.baseline_epochs)
+        return args
+
     def trainer(self, model: Any, variant: str, args: Any) -> Any:
         """The Trainer of the last stage behind the others, or of the student alone."""
         if variant == DISTILLED:
             return self._last_stage(model, args)
         alone = copy(args)
-        alone.num_train_epochs, alone.learning_rate = self.training_args.epochs_alone(), args.baseline_learning_rate
+        alone.num_train_epochs, alone.learning_rate = args.epochs_alone(), args.baseline_learning_rate
         return self.plain_trainer(model, variant, alone)
 
     def _last_stage(self, student: Any, args: Any) -> Any:

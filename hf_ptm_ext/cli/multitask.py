@@ -7,6 +7,7 @@ the multi-task run, so what differs is what it learns from the others.
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import asdict
+from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from .arguments import CheckpointArguments, TaskDataArguments, check_best
 from .checkpoint_names import check_names
 from .console import phase
 from .encoder import Encoder
-from .evaluation import LINEAR, Splits
+from .evaluation import LINEAR, VALIDATION, Splits
 from .loading import check_positions, load_model
 from .multitask_arguments import SAN, MultitaskArguments, TaskOptions, Tasks, TasksArguments, parse
 from .options import naming
@@ -160,9 +161,15 @@ class Multitask(SeededJob):
             licence = model_args.license or "unknown"
             check_card_fields(member.data_args.language, licence, pipeline_tag=member.task.pipeline_tag)
         lengths = {one.name: len(one.splits.train_inputs(args.seeds[0])) for one in members}
-        self.updates = updates_alone(args, lengths, self.tasks_args.mixing_options())
+        self.updates_of = partial(updates_alone, lengths=lengths, mixing=self.tasks_args.mixing_options())
+        self.updates = self.updates_of(args)
         self.variants = (TOGETHER, *(one.variant for one in members if self.tasks_args.baseline))
         self.evaluated = tuple(split for split in SPLITS if any(split in one.splits.evaluated for one in members))
+        without = [one.name for one in members if args.grid and VALIDATION not in one.splits.scored]
+        if without:
+            raise ValueError(
+                f"`grid` = {args.grid} chooses by validation data with labels: task {without[0]} has none."
+            )
         check_best(args, ("score", *(name for one in members for name in one.produced())))
 
     def signature(self) -> dict[str, Any]:
@@ -178,7 +185,7 @@ class Multitask(SeededJob):
         members, first = self._of(variant), self._of(variant)[0]
         tasks = {one.name: one.trained(args) for one in members}
         if variant != TOGETHER:
-            args.max_steps = self.updates[first.name]
+            args.max_steps = self.updates_of(args)[first.name]
             if args.metric_for_best_model not in (None, "score", *first.produced()):
                 args.metric_for_best_model = "score"  # the other task's is not measured
         trainer = MultiTaskTrainer(
@@ -190,6 +197,10 @@ class Multitask(SeededJob):
         )
         set_seed(args.seed)
         return trainer, None
+
+    def merit(self, run: dict[str, Any], variant: str) -> float:
+        scores = [run[VALIDATION][f"{one.name}/{one.task.shown[0]}"] for one in self._of(variant)]
+        return sum(scores) / len(scores)
 
     def score(self, trainer: Any, variant: str, split: str) -> dict[str, float]:
         """Scores of each task that was trained."""

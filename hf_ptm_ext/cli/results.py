@@ -203,7 +203,9 @@ def write_card(
 def hyper_parameters(args: Any) -> dict[str, Any]:
     """What a card says of the Trainer's arguments."""
     half = "bfloat16, mixed" if args.bf16 else "float16, mixed" if args.fp16 else "float32"
+    grid = f"{' '.join(args.grid)}, chosen by the validation data" if args.grid else ""
     found = {
+        **({"grid": grid} if grid else {}),
         "rows per update": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
         "learning rate": args.learning_rate,
         "schedule": args.lr_scheduler_type.value,

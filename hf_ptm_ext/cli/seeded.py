@@ -27,7 +27,7 @@ from .arguments import check_best
 from .checkpoint_names import check_names
 from .console import headline, phase
 from .curves import CURVE, draw_curves, losses_of
-from .evaluation import Splits
+from .evaluation import VALIDATION, Splits
 from .loading import check_positions
 from .recipes import write_recipe
 from .results import print_results, trained, write_results
@@ -50,6 +50,7 @@ logger = logging.getLogger(__name__)
 
 # Each run of a job has its own.
 OF_A_RUN = ("seed", "data_seed")
+CHOOSING = 2  # seeds by which a point of the grid is chosen
 
 
 class SeededJob(ABC):
@@ -66,6 +67,7 @@ class SeededJob(ABC):
     variants: Sequence[str]
     evaluated: Sequence[str]
     why_attention = "rows are not packed"
+    choosing = False  # while points of the grid are tried, of which nothing is kept
 
     def __init__(self, *groups: Any):
         self.groups, self.training_args = groups, groups[-1]
@@ -79,6 +81,9 @@ class SeededJob(ABC):
             self.prepare()
             runs = self.run_seeds()
             results = self.results(runs)
+            if self.training_args.grid:
+                results["grid"] = self.chosen
+                self.training_args = self.at(self.chosen[self.variants[0]]["point"], self.variants[0])
             if is_first_process():
                 write_recipe(self.output, self.training_args)
                 for folder, drawn in self.drawn(runs).items():
@@ -126,7 +131,18 @@ class SeededJob(ABC):
 
     def is_kept(self, trainer: Any, variant: str) -> bool:
         """Whether a run is the one whose model and predictions are kept."""
-        return (variant, trainer.args.seed) == (self.variants[0], self.training_args.seeds[0])
+        return not self.choosing and (variant, trainer.args.seed) == (self.variants[0], self.training_args.seeds[0])
+
+    @abstractmethod
+    def merit(self, run: dict[str, Any], variant: str) -> float:
+        """How good a run of the grid is, by the validation data."""
+
+    def at(self, point: dict[str, Any], variant: str) -> Any:
+        """The arguments of training at a point of the grid."""
+        args = copy(self.training_args)
+        for name, value in point.items():
+            setattr(args, name, value)
+        return args
 
     def run_seeds(self) -> list[dict[str, Any]]:
         """Run every seed and variant that is not finished, and save the first one's model."""
@@ -143,24 +159,41 @@ class SeededJob(ABC):
                 asked.hub_model_id = name
                 check_hub(asked)
         PartialState().wait_for_everyone()  # no process may take records that the first one puts aside
-        runs = [
-            (seed, variant, self.output / RUNS / f"seed{seed}_{place}")
-            for seed in args.seeds
-            for place, variant in enumerate(self.variants)
-        ]
+        self.chosen = {variant: self._choose(variant) for variant in self.variants} if args.grid else {}
+        runs = [(seed, variant) for seed in args.seeds for variant in self.variants]
         results = []
-        for number, (seed, variant, folder) in enumerate(runs, start=1):
+        for number, (seed, variant) in enumerate(runs, start=1):
             headline("[%d/%d] seed %d, %s", number, len(runs), seed, variant)
-            results.append(self._run(seed, variant, folder))
+            results.append(self._run(seed, variant, self.chosen[variant]["point"] if args.grid else {}))
         return results
 
-    def _run(self, seed: int, variant: str, folder: Path) -> dict[str, Any]:
+    def _choose(self, variant: str) -> dict[str, Any]:
+        """The point of the grid whose runs are best on the validation data, and how good each one was."""
+        args, tried = self.training_args, []
+        self.choosing = True
+        for point in args.points:
+            told = ", ".join(f"{name} {value:g}" for name, value in point.items())
+            runs = []
+            for seed in args.seeds[:CHOOSING]:
+                headline("grid, seed %d, %s: %s", seed, variant, told)
+                runs.append(self._run(seed, variant, point))
+            tried.append({**point, "merit": sum(self.merit(run, variant) for run in runs) / len(runs)})
+        self.choosing = False
+        best = max(range(len(tried)), key=lambda place: tried[place]["merit"])
+        return {"point": args.points[best], "tried": tried}
+
+    def _run(self, seed: int, variant: str, point: dict[str, Any]) -> dict[str, Any]:
         """One run, from its newest complete checkpoint if it has one, or the record of a finished one."""
+        args, place = self.training_args, self.variants.index(variant)
+        kept = not self.choosing and (place, seed) == (0, args.seeds[0])
+        # What the grid has run at the chosen point is not run again, but for the model that is kept.
+        number = f"_{args.points.index(point)}" if point and not kept else ""
+        folder = self.output / RUNS / f"seed{seed}_{place}{number}"
         record = folder.with_suffix(".json")
         if record.is_file():
             logger.info("finished before")
             return read_json(record)
-        run_args = copy(self.training_args)
+        run_args = self.at(point, variant)
         run_args.seed = run_args.data_seed = seed
         run_args.output_dir = str(folder)
         run_args.push_to_hub = False  # the folder with the evidence is pushed, not a run
@@ -253,6 +286,10 @@ class TaskJob(SeededJob):
         with phase("comparing the splits"):
             self.splits = Splits(self.task, examples, self.encode, self.data_args, bad)
         self.evaluated = self.splits.evaluated
+        if self.training_args.grid and VALIDATION not in self.splits.scored:
+            raise ValueError(
+                f"`grid` = {self.training_args.grid} chooses by labelled validation data: name a `validation_file`."
+            )
         check_best(self.training_args, self.splits.produced())
         self.look()
 
@@ -275,6 +312,9 @@ class TaskJob(SeededJob):
 
     def build(self, variant: str, args: Any) -> tuple[Any, Any]:
         return self.trainer(self.model(variant, args), variant, args), self.task.saved(self.tokenizer)
+
+    def merit(self, run: dict[str, Any], variant: str) -> float:
+        return run[VALIDATION][self.task.shown[0]]
 
     def score(self, trainer: Any, variant: str, split: str) -> dict[str, float]:
         folder = self.output if self.is_kept(trainer, variant) else None

@@ -190,7 +190,18 @@ class TextJob(SeededJob):
 
     def prepare(self) -> None:
         self.check_all()
+        data = self.data_args
+        if self.training_args.grid and not (data.validation_file or getattr(data, "validation_split", None)):
+            raise ValueError(
+                f"`grid` = {self.training_args.grid} chooses by validation data: name them by `validation_file`."
+            )
         self.read()
+
+    def merit(self, run: dict[str, Any], variant: str) -> float:
+        """The mean of the scores of written texts, or less the loss."""
+        found = run["scores"]
+        written = [value for name, value in found.items() if name.startswith(("eval_rouge", "eval_bleu"))]
+        return sum(written) / len(written) if written else -found["eval_loss"]
 
     def signature(self) -> dict[str, Any]:
         """The arguments, with the files that they name by content."""
