@@ -87,7 +87,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "source",
         type=Path,
-        help="a .safetensors, .bin, .pt, .pth, .th, .npz or .hdf5 file, or a folder with one or shards",
+        help="a .safetensors, .bin, .pt, .pth, .th, .npz, .hdf5 or .ckpt.index file, or a folder with one or shards",
     )
     parser.add_argument("target", type=Path, help="the folder to write")
     parser.add_argument(

@@ -16,7 +16,7 @@ import torch
 
 from ..files import path_inside, read_json
 
-SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".th", ".npz", ".hdf5", ".h5")
+SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".th", ".npz", ".hdf5", ".h5", ".index")
 HDF5 = (".hdf5", ".h5")
 # The files that stand for a whole folder, in order of preference.
 INDEX_NAMES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
@@ -43,6 +43,8 @@ class Checkpoint:
 def read_checkpoint(source: str | Path, suffix: str | None = None) -> Checkpoint:
     """Read a file of weights (`SUFFIXES`), or a folder with one of them or a shard index."""
     path = Path(source)
+    if not path.exists() and (index := path.with_name(f"{path.name}.index")).exists():
+        path = index  # as TensorFlow calls its checkpoints
     if not path.exists():
         raise FileNotFoundError(f"`source` must be a checkpoint file or folder, got {path}, which does not exist.")
     if path.is_dir():
@@ -115,6 +117,10 @@ def _read_file(path: Path, suffix: str | None = None) -> Checkpoint:
         return Checkpoint(_read_safetensors(path), (path,))
     if suffix == ".npz":
         return Checkpoint(_read_npz(path), (path,))
+    if suffix == ".index":
+        from .tensorflow import read_bundle
+
+        return Checkpoint(*read_bundle(path))
     if suffix in HDF5 and not _is_torch(path):  # as fastai 0.7 called its own
         return Checkpoint(_read_hdf5(path), (path,))
     return _unwrap(_read_pickle(path), path)

@@ -15,24 +15,10 @@ from .tensors import Tensors
 
 # Optimisers' variables beside the weights.
 STATE = r"(adam|lamb)_[mv]|global_step|beta[12]_power"
-# Variables that ours are the transpose of.
-TRANSPOSED = r"/kernel$|/extra_output_weights$"
 # pattern of a key, replacement, what the report calls it
-TENSORFLOW = (
-    (r":0$", "", "suffix `:0` taken off"),
-    (r"/extra_output_weights$", "/dense/weight", "`extra_output_weights` to `dense`"),
-    (r"^cls/predictions/output_bias$", "cls/predictions/bias", "`output_bias` to `bias`"),
-    (r"^cls/seq_relationship/output_(weights|bias)$", r"cls/seq_relationship/\1", "`output_...` of the sentence head"),
-    (r"seq_relationship/weights$", "seq_relationship/weight", "`output_...` of the sentence head"),
-    (r"/kernel$", "/weight", "`kernel` to `weight`, transposed"),
-    (r"/gamma$", "/weight", "`gamma` to `weight`"),
-    (r"/beta$", "/bias", "`beta` to `bias`"),
-    (r"_embeddings$", "_embeddings/weight", "tables to `weight`"),
-    (r"/layer_(\d+)/", r"/layer/\1/", "`layer_i` to `layer.i`"),
-    (r"/", ".", "`/` to `.`"),
-    (r"^mobilebert\.", "bert.", "prefix `mobilebert.` to `bert.`"),
-)
-# The same, back.
+OWN = (r"/extra_output_weights(:0)?$", "/dense/weight", "`extra_output_weights` to `dense`")
+PREFIXED = (r"^mobilebert\.", "bert.", "prefix `mobilebert.` to `bert.`")
+# TensorFlow's names, back.
 TO_TENSORFLOW = (
     (r"\.layer\.(\d+)\.", r".layer_\1."),
     (r"^cls\.predictions\.bias$", "cls/predictions/output_bias"),
@@ -67,7 +53,8 @@ class IBBertLayout(Layout):
     )
     own = ("padding_in_trigrams",)
     fixed = tuple(FIXED)
-    renames = (*TENSORFLOW, *RENAMES)
+    renames = (OWN, *RENAMES, PREFIXED)
+    transposed = r"/(kernel|extra_output_weights)(:0)?$"
     buffers = rf"{BUFFERS}|{STATE}"
     their_mark = "/"
     dimensions = (
@@ -92,10 +79,6 @@ class IBBertLayout(Layout):
             name = re.sub(pattern, replacement, name)
         return name
 
-    def ours_of(self, name: str, key: str, tensor: torch.Tensor, config: Any) -> Tensors:
-        is_kernel = re.search(TRANSPOSED, key.removesuffix(":0")) and tensor.ndim == 2
-        return {name: tensor.t() if is_kernel else tensor}
-
     def revert_state_dict(
         self, ours: Mapping[str, torch.Tensor], config: Any, tied_copies: bool | None = None
     ) -> Tensors:
@@ -105,7 +88,7 @@ class IBBertLayout(Layout):
                 f"`{DECODER}` differs from `{WORD_EMBEDDINGS}`, to which the original ties it: it would be lost."
             )
         reverted = super().revert_state_dict(ours, config, tied_copies=False)
-        kernels = [key for key in reverted if re.search(TRANSPOSED, key)]
+        kernels = [key for key in reverted if re.search(self.transposed, key)]
         return {**reverted, **{key: reverted[key].t().contiguous() for key in kernels}}
 
 

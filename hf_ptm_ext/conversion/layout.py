@@ -40,7 +40,21 @@ LAYER_NORMS = (
     (r"(LayerNorm(_ent)?|layer_norm[12])\.gamma$", r"\1.weight", _GAMMA),
     (r"(LayerNorm(_ent)?|layer_norm[12])\.beta$", r"\1.bias", _GAMMA),
 )
-RENAMES = (PREFIX, ENCODER, *LAYER_NORMS)
+# Names of TensorFlow's codes, with slashes; `TRANSPOSED` are the variables that ours are the transpose of.
+TRANSPOSED = r"/kernel(:0)?$"
+TENSORFLOW = (
+    (r":0$", "", "suffix `:0` taken off"),
+    (r"^cls/predictions/output_bias$", "cls/predictions/bias", "`output_bias` to `bias`"),
+    (r"^cls/seq_relationship/output_weights$", "cls/seq_relationship/weight", "`output_...` of the sentence head"),
+    (r"^cls/seq_relationship/output_bias$", "cls/seq_relationship/bias", "`output_...` of the sentence head"),
+    (r"/kernel$", "/weight", "`kernel` to `weight`, transposed"),
+    (r"/gamma$", "/weight", "`gamma` to `weight`"),
+    (r"/beta$", "/bias", "`beta` to `bias`"),
+    (r"(/\w+_embeddings)$", r"\1/weight", "tables to `weight`"),
+    (r"/layer_(\d+)/", r"/layer/\1/", "`layer_i` to `layer.i`"),
+    (r"/", ".", "`/` to `.`"),
+)
+RENAMES = (PREFIX, *TENSORFLOW, ENCODER, *LAYER_NORMS)
 MASKED_LM = {"cls.predictions.": "masked-language-model head"}
 NEXT_SENTENCE = {"cls.seq_relationship.": "next-sentence head"}
 # Dimensions that a config field decides: key pattern, dimension, field.
@@ -116,6 +130,7 @@ class Layout:
 
     # ---- weights ----
     renames: tuple[tuple[str, str, str], ...] = RENAMES  # (pattern, replacement, description), in order on each key
+    transposed = TRANSPOSED  # pattern of a file's keys whose matrices are the transpose of ours
     buffers = BUFFERS  # pattern of keys that are no weights
     stacks: tuple[tuple[str, str], ...] = (("bert.encoder.layer", "num_hidden_layers"),)  # layers -> the field
     dimensions: tuple[tuple[str, int, str], ...] = (*DIMENSIONS, (r".*", -1, "hidden_size"))  # for messages
@@ -186,7 +201,7 @@ class Layout:
 
     def ours_of(self, name: str, key: str, tensor: torch.Tensor, config: Any) -> Tensors:
         """Our tensors, by name, that one of a file's becomes; `name` is ours for its key."""
-        return {name: tensor}
+        return {name: tensor.t() if tensor.ndim == 2 and re.search(self.transposed, key) else tensor}
 
     def their_name(self, name: str, config: Any) -> str:
         """The original's name of one of our weights."""

@@ -1,12 +1,15 @@
-"""Transformer-XL checkpoints of transformers 4 and of the authors' PyTorch code (kimiyoung/transformer-xl), and back.
+"""Transformer-XL checkpoints of transformers 4 and of the authors' code (kimiyoung/transformer-xl), and back.
 
-The authors' names lack `transformer.`; their first softmax numbers the other clusters from the last, where ours and
-transformers 4 do from the first; all layers share their biases, and a text begins without a memory.
+The names of the authors' PyTorch code lack `transformer.`; its first softmax numbers the other clusters from the last,
+where ours, transformers 4 and the authors' TensorFlow code do from the first; all layers share their biases, and a
+text begins without a memory. TensorFlow's names have slashes; matrices are transposed, biases of all layers are one
+variable, those of a single table's clusters one each.
 """
 
 import copy
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -17,12 +20,27 @@ from torch import nn
 from ..files import write_whole
 from ..models.configuration_transfo_xl import TransfoXLConfig
 from .files import beside
-from .layout import PREFIX, Conversion, Layout, functions_of
+from .layout import PREFIX, TENSORFLOW, Conversion, Layout, functions_of
 from .tensors import Tensors, size_of
 
 CLUSTERS = ("crit.cluster_weight", "crit.cluster_bias")
 SIZES = ("vocab_size", "n_layer", "n_head", "d_model")
 _TABLES = "transformer.word_emb.emb_layers."
+_EMBED, _SOFTMAX = "transformer/adaptive_embed/", "transformer/adaptive_softmax/"
+_OF_TENSORFLOW = {
+    r"^transformer\.adaptive_embed\.cutoff_(\d+)\.lookup_table$": r"transformer.word_emb.emb_layers.\1.weight",
+    r"^transformer\.adaptive_embed\.cutoff_(\d+)\.proj_W$": r"transformer.word_emb.emb_projs.\1",
+    r"^transformer\.adaptive_softmax\.cutoff_(\d+)\.b$": r"crit.out_layers.\1.bias",
+    r"^transformer\.adaptive_softmax\.cutoff_(\d+)\.proj$": r"crit.out_projs.\1",
+    r"^transformer\.adaptive_softmax\.cutoff_0\.cluster_W$": CLUSTERS[0],
+    r"^transformer\.adaptive_softmax\.cutoff_0\.cluster_b$": CLUSTERS[1],
+    r"^transformer\.layer\.(\d+)\.rel_attn\.": r"transformer.layers.\1.dec_attn.",
+    r"^transformer\.layer\.(\d+)\.ff\.": r"transformer.layers.\1.pos_ff.",
+    r"\.dec_attn\.(qkv|o|r)\.weight$": r".dec_attn.\1_net.weight",
+    r"\.pos_ff\.layer\.1\.": ".pos_ff.CoreNet.0.",
+    r"\.pos_ff\.layer\.2\.": ".pos_ff.CoreNet.3.",
+    r"\.LayerNorm\.": ".layer_norm.",
+}
 
 
 class TransfoXLLayout(Layout):
@@ -40,7 +58,10 @@ class TransfoXLLayout(Layout):
     renames = (
         PREFIX,
         (r"^(word_emb|pos_emb|layers|r_w_bias|r_r_bias)\b", r"transformer.\1", "prefix `transformer.` put in front"),
+        *TENSORFLOW,
+        *((theirs, ours, "TensorFlow's names") for theirs, ours in _OF_TENSORFLOW.items()),
     )
+    transposed = r"/(kernel|proj_W|proj)$"
     buffers = r"pos_emb\.inv_freq$"
     stacks = (("transformer.layers", "n_layer"),)
     dimensions = (
@@ -106,10 +127,10 @@ class TransfoXLLayout(Layout):
 
     def convert_state_dict(self, original: Mapping[str, torch.Tensor], config: Any) -> Tensors:
         """Our state dict; shared weights may be there under one of their names."""
-        layout = self.with_ties(config)
+        layout, original = self.with_ties(config), _one_by_one(original)
         names = {self.describe_key(key)[0]: key for key in original}
         tensors = dict(original)
-        if not any("transformer." in key for key in original):
+        if not any(re.search(r"transformer[./]", key) for key in original):
             tensors |= {key: original[key].flip(0) for name, key in names.items() if name in CLUSTERS}
         for name in layout.tied_names(config):
             if layout.tied[name] not in names and name in names:
@@ -117,8 +138,18 @@ class TransfoXLLayout(Layout):
         return super(TransfoXLLayout, layout).convert_state_dict(tensors, config)
 
     def convert_checkpoint(self, original: Mapping[str, torch.Tensor], options: Mapping[str, Any]) -> Conversion:
-        theirs = {} if any("transformer." in key for key in original) else {"initial_memory": "empty"}
-        return super().convert_checkpoint(original, {**theirs, **options})
+        if not any(re.search(r"transformer[./]", key) for key in original):
+            return super().convert_checkpoint(original, {"initial_memory": "empty", **options})
+        if not any("transformer/" in key for key in original):
+            return super().convert_checkpoint(original, options)
+        theirs: dict[str, Any] = {"layer_norm_epsilon": 1e-12}
+        if f"{_EMBED}lookup_table" in original:
+            theirs["cutoffs"] = [*accumulate(len(original[key]) for key in _biases(original))][:-1]
+            theirs |= {} if theirs["cutoffs"] else {"tie_projs": [True]}
+        converted = super().convert_checkpoint(_one_by_one(original), {**theirs, **options})
+        if options.get("layer_norm_epsilon") is None:
+            converted.assumed["layer_norm_epsilon"] = "1e-12, that of TensorFlow's LayerNorms"
+        return converted
 
     def reported(
         self, original: Mapping[str, torch.Tensor], converted: Tensors, config: Any, assumed: dict[str, str]
@@ -188,6 +219,29 @@ class TransfoXLLayout(Layout):
         if beside(source, ("tokenizer.json",)) is not None:
             vocab = TransfoXLTokenizer.from_pretrained(source).get_vocab()
             write_whole(folder / "vocab.txt", "".join(f"{word}\n" for word in sorted(vocab, key=vocab.__getitem__)))
+
+
+def _one_by_one(original: Mapping[str, torch.Tensor]) -> Tensors:
+    """TensorFlow's biases of all layers apart, those of a single table's clusters together; others as they are."""
+    found: Tensors = {}
+    for key, tensor in original.items():
+        if re.fullmatch(r"transformer/r_[wr]_bias", key) and tensor.ndim == 3:
+            name = key.removeprefix("transformer/")
+            found |= {f"transformer/layer_{layer}/rel_attn/{name}": part for layer, part in enumerate(tensor)}
+        else:
+            found[re.sub(r"(/adaptive_\w+)/(lookup_table|proj_W|b)(ias)?$", r"\1/cutoff_0/\2", key)] = tensor
+    if f"{_EMBED}lookup_table" in original and (biases := _biases(found)):
+        found[biases[0]] = torch.cat([found.pop(key) for key in biases])
+    if f"{_EMBED}cutoff_1/lookup_table" in found and f"{_EMBED}cutoff_0/proj_W" not in found:  # between equal widths
+        table = found[f"{_EMBED}cutoff_0/lookup_table"]
+        for name in (f"{_EMBED}cutoff_0/proj_W", f"{_SOFTMAX}cutoff_0/proj"):
+            found[name] = torch.eye(table.shape[-1], dtype=table.dtype)
+    return found
+
+
+def _biases(original: Iterable[str]) -> list[str]:
+    """TensorFlow's biases of the words of each cluster."""
+    return sorted(key for key in original if re.fullmatch(rf"{_SOFTMAX}cutoff_\d/b", key))
 
 
 LAYOUT = TransfoXLLayout()
