@@ -272,6 +272,7 @@ class ModelArguments(CheckpointArguments):
     )
     chosen_family: str | None = field(default=None, init=False)
     extension: Any = field(default=None, init=False, repr=False)  # new pieces of the checkpoint's vocabulary
+    old_tokenizer: Any = field(default=None, init=False, repr=False)  # the checkpoint's, where it gets another
     default_family: ClassVar[str | None] = None
 
     def __post_init__(self) -> None:

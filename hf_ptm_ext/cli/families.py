@@ -7,6 +7,7 @@ from typing import Any
 from transformers import AutoConfig
 
 from ..registration import FAMILIES
+from ..weights import transfer_vocabulary
 from .loading import load_model
 from .recipes import parse_overrides
 
@@ -63,15 +64,25 @@ def load_checkpoint(
         config_class, source["trust_remote_code"] = AutoConfig, model.trust_remote_code
     config = config_class.from_pretrained(model.model_name_or_path, **source)
     check(config)
-    return load_model(
+    old = getattr(model, "old_tokenizer", None)
+    loaded = load_model(
         cls,
         model.model_name_or_path,
-        tokenizer=tokenizer,
+        tokenizer=tokenizer if old is None else old,
         tokenizer_option="tokenizer_name",
         extension=getattr(model, "extension", None),
         **source,
         **{**attention(model), **fields, **checkpoint_overrides(model, config)},
     )
+    if old is not None:
+        if not hasattr(loaded.get_input_embeddings(), "weight"):
+            raise ValueError(
+                f"`transfer_vocabulary` needs a table of embeddings, and {type(loaded).__name__} has none."
+            )
+        transfer_vocabulary(loaded, old, tokenizer)
+        for name, value in fitted_fields(loaded.config, tokenizer).items():
+            setattr(loaded.config, name, value)
+    return loaded
 
 
 def upstream_model(

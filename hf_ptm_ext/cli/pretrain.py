@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from ..files import read_json
 from ..trainers.collator_state import restore, state_of, stateful_parts
 from .arguments import check_best
 from .attention import settle_attention
+from .checkpoint_names import load_tokenizer
 from .console import phase
 from .extension import Extension
 from .loading import check_positions
@@ -88,7 +90,13 @@ class Pretrain(TextJob):
         with BadRows(self.data_args.on_bad_rows) as bad, phase("reading the text"):
             self.documents = read_documents(self.data_args)
         self.notes = {**bad.results(), **self.documents.notes}
+        if self.data_args.transfer_vocabulary:
+            self.model_args.old_tokenizer = load_tokenizer(replace(self.model_args, tokenizer_name=None))
         tokenizer = self.choose_tokenizer(self.train_tokenizer)
+        if self.model_args.old_tokenizer is not None:
+            new = tokenizer.get_vocab().keys() - self.model_args.old_tokenizer.get_vocab().keys()
+            self.notes |= {"vocabulary": len(tokenizer), "new_tokens": len(new)}
+            logger.info("%d of the %d tokens are new to the checkpoint.", len(new), len(tokenizer))
         if self.data_args.extend_vocabulary is not None:
             self.extension = Extension(tokenizer, self.documents, self.data_args)
             tokenizer, self.model_args.extension = self.extension.tokenizer, self.extension.found

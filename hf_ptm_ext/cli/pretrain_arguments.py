@@ -66,6 +66,9 @@ class DataArguments(TextArguments, TrainingDataArguments):
     extend_vocabulary: Count | None = option(
         None, "New pieces for the checkpoint's tokenizer, learnt from the text; 0: measured only."
     )
+    transfer_vocabulary: bool = option(
+        False, "The text's vocabulary for the checkpoint: known tokens keep their rows."
+    )
     max_train_rows: Size | None = option(None, "Use only the first rows (not streaming).")
     max_eval_rows: Size | None = option(1000, "Evaluate on the first rows only.")
 
@@ -103,6 +106,13 @@ class DataArguments(TextArguments, TrainingDataArguments):
         if self.corpus_weights is not None:
             self._check_weights(len(self.corpus_weights), len(self.train_file or ()))
         self.check_tokenizer(model)
+        if self.transfer_vocabulary:
+            if model.model_name_or_path is None or self.extend_vocabulary is not None:
+                raise ValueError(
+                    "`transfer_vocabulary` gives a checkpoint another vocabulary: name `model_name_or_path`, without "
+                    f"`extend_vocabulary`; got {model.model_name_or_path} and {self.extend_vocabulary}."
+                )
+            self.train_tokenizer = model.tokenizer_name is None
         if self.extend_vocabulary is not None and (model.model_name_or_path is None or self.train_tokenizer):
             raise ValueError(
                 f"`extend_vocabulary` = {self.extend_vocabulary} adds pieces to the tokenizer of a checkpoint: name "

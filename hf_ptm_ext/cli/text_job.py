@@ -243,7 +243,7 @@ class TextJob(SeededJob):
         model, data = self.model_args, self.data_args
         if not data.train_tokenizer and (model.tokenizer_name or model.model_name_or_path) is not None:
             return load_tokenizer(model)
-        if model.model_name_or_path is not None:
+        if model.model_name_or_path is not None and model.old_tokenizer is None:
             raise ValueError(
                 "`train_tokenizer` makes a new vocabulary, which the embeddings of `model_name_or_path` = "
                 f"{model.model_name_or_path} do not fit. Leave it out, or start from a config."

@@ -159,3 +159,19 @@ def test_new_pieces_are_learnt_and_pay(tmp_path):
     assert found[600]["tokens_per_word"] < 0.8 * found[0]["tokens_per_word"]
     assert found[600]["eval_word_loss"] < found[600]["extended_word_loss"] - 0.2
     assert found[600]["eval_word_loss"] < found[0]["eval_word_loss"] - 0.2
+
+
+def test_a_new_vocabulary_keeps_the_rows_of_known_pieces(checkpoint, text, tmp_path):
+    """`--transfer_vocabulary`, of a masked language model whose head is tied."""
+    words = job(checkpoint, text, tmp_path / "new", extend_vocabulary=None, transfer_vocabulary=True, max_steps=1)
+    assert main([*words, "--vocab_size", "500", "--learning_rate", "0"]) == 0
+    old, new = (AutoTokenizer.from_pretrained(folder).get_vocab() for folder in (checkpoint, tmp_path / "new"))
+    before, after = (AutoModelForMaskedLM.from_pretrained(folder) for folder in (checkpoint, tmp_path / "new"))
+    rows, table = (model.get_input_embeddings().weight for model in (after, before))
+    assert len(new) == len(rows) == len(after.cls.predictions.bias) > len(old)
+    assert after.get_output_embeddings().weight is rows
+    for piece, number in new.items():
+        expected = table[old[piece]] if piece in old else table.mean(0)
+        torch.testing.assert_close(rows[number], expected)
+    results = read_metrics(tmp_path / "new")
+    assert (results["vocabulary"], results["new_tokens"]) == (len(new), len(new.keys() - old.keys()))

@@ -127,3 +127,36 @@ def test_verify_gives_new_normalisations_a_variance():
     norm = torch.nn.BatchNorm1d(64)
     fill_missing(norm, ["weight", "running_mean", "running_var", "num_batches_tracked"])
     assert norm.eval()(torch.randn(2, 64)).isfinite().all()
+
+
+def test_a_checkpoint_takes_the_vocabulary_of_another_text(tmp_path):
+    """ULMFiT's second stage with the target's own words: known ones keep their rows, others begin with the mean."""
+    assert job(tmp_path / "lm", "--max_steps", "2") == 0
+    before, old = AwdLstmForCausalLM.from_pretrained(tmp_path / "lm"), AutoTokenizer.from_pretrained(tmp_path / "lm")
+    text = tmp_path / "target.txt"
+    text.write_text("\n\n".join(["the zeugma of the light", "the light of a zeugma"] * 20), encoding="utf-8")
+    words = JOB.split()
+    del words[2:4], words[-2:]  # neither corpus nor sizes
+    words += ["--model_name_or_path", str(tmp_path / "lm"), "--train_file", str(text), "--max_steps", "2"]
+    words += ["--transfer_vocabulary", "true", "--output_dir", str(tmp_path / "target")]
+    made = Pretrain(*parse(words))
+    made.prepare()
+    model = made.build("model", made.training_args)[0].model
+    new = made.objective.tokenizer
+    rows, bias = model.get_input_embeddings().weight, model.get_output_embeddings().bias
+    assert len(rows) == len(bias) == len(new) == model.config.vocab_size != len(old)
+    assert "zeugma" in new.get_vocab()
+    assert "zeugma" not in old.get_vocab()
+    for word, number in new.get_vocab().items():
+        known, table = old.get_vocab().get(word), before.get_input_embeddings().weight
+        assert torch.allclose(rows[number], table.mean(0) if known is None else table[known])
+    assert main(["pretrain", *words]) == 0
+    results = read_json(tmp_path / "target" / "all_results.json")
+    added = new.get_vocab().keys() - old.get_vocab().keys()
+    assert (results["vocabulary"], results["new_tokens"]) == (len(new), len(added))
+    assert AutoTokenizer.from_pretrained(tmp_path / "target").get_vocab() == new.get_vocab()
+
+
+def test_a_vocabulary_is_transferred_to_a_checkpoint_alone(tmp_path, capsys):
+    assert job(tmp_path, "--transfer_vocabulary", "true") == 2
+    assert "`transfer_vocabulary` gives a checkpoint another vocabulary: name `model_name" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """ELMo's objective: each word from those before it, and from those behind it; rows are sentences."""
 
+import logging
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -10,6 +11,8 @@ from ...collators import DataCollatorForBidirectionalLanguageModeling
 from ...metrics import UnigramBaseline
 from ..families import load_checkpoint
 from .base import Objective
+
+logger = logging.getLogger(__name__)
 
 
 class BidirectionalLM(Objective):
@@ -30,7 +33,7 @@ class BidirectionalLM(Objective):
         data = self.data_args
         wrong = [
             name
-            for name in ("pack_rows", "streaming", "extend_vocabulary")
+            for name in ("pack_rows", "streaming", "extend_vocabulary", "transfer_vocabulary")
             if getattr(data, name) not in (None, False)
         ]
         if wrong:
@@ -77,8 +80,17 @@ class BidirectionalLM(Objective):
 
     def load(self) -> Any:
         """Load or make the model; a softmax over other words is new."""
-        if self.model_args.model_name_or_path is None:
-            return self.upstream(AutoModelForPreTraining, self.check_config)
+        args = self.model_args
+        if args.model_name_or_path is None:
+            model = self.upstream(AutoModelForPreTraining, self.check_config)
+            if args.config_name is None and "cell_size" not in (args.config_overrides or ""):
+                size, cells = sum(value.numel() for value in model.parameters()), model.config.cell_size
+                logger.warning(
+                    "ELMo is made in its published size, with cells of %d and %s weights. The recipe elmo.yaml has a "
+                    "small one; `--config_overrides cell_size=256,projection_dim=128` names sizes.",
+                    *(cells, f"{size:,}"),
+                )
+            return model
         words = {"vocab_size": len(self.tokenizer)}
         return load_checkpoint(self.model_args, AutoModelForPreTraining, None, self.check_config, **words)
 

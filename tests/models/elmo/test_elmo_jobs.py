@@ -77,11 +77,19 @@ def test_the_job_trains_measures_and_saves(tmp_path, capsys):
     assert job(tmp_path, documents(60), *again) == 0, capsys.readouterr().err
 
 
+def test_the_published_size_is_told(tmp_path, caplog):
+    assert job(tmp_path, documents(40), "--config_overrides", "filters=[[1,8]],projection_dim=8,n_layers=1") == 0
+    told = next(record.getMessage() for record in caplog.records if "published size" in record.getMessage())
+    assert "cells of 4096 and 6" in told
+    assert "elmo.yaml" in told
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         (["--pack_rows", "true"], "`pack_rows` = True is none of objective bilm"),
         (["--streaming", "true"], "`streaming` = True is none of objective bilm"),
+        (["--model_name_or_path", "elmo", "--transfer_vocabulary", "true"], "`transfer_vocabulary` = True is none of"),
         (["--sentence_pairs", "next"], "go with objectives that hide tokens"),
         (["--family", "spanbert"], "trains ELMo models, got a spanbert model"),
     ],
