@@ -65,8 +65,16 @@ class Context2VecTargets(nn.Module):
     def __init__(self, config: Context2VecConfig):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(config.vocab_size, config.target_size))
-        self.counts = nn.Parameter(torch.ones(config.vocab_size), requires_grad=False)
+        self.counts = nn.Parameter(torch.ones(config.vocab_size, dtype=torch.float32), requires_grad=False)
         self.power = float(config.ns_power)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        """Counts stay in float32, whatever the vectors become: half precision ends at 65,504."""
+        counts = self.counts.detach()
+        super()._apply(fn, recurse)
+        if self.counts.dtype != counts.dtype:
+            self.counts.data = counts.to(self.counts.device)
+        return self
 
     def sampling_probabilities(self) -> torch.Tensor:
         """How probable each word is as a negative, `(vocab_size,)`."""
@@ -81,6 +89,7 @@ class Context2VecPreTrainedModel(RecurrentPreTrainedModel):
     config_class = Context2VecConfig
     base_model_prefix = "context2vec"
     _no_split_modules = ["Context2VecEncoder"]
+    _keep_in_fp32_modules_strict = ["targets.counts"]
     _auto_map = AUTO_MAP
     _code_version = HF_PTM_EXT_VERSION
     _prediction_heads = {"targets": "target words' vectors"}

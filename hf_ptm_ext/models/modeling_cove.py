@@ -214,6 +214,18 @@ class CoveForPreTraining(CovePreTrainedModel):
         self.generator = nn.Linear(config.layer_size, config.target_vocab_size)
         self.post_init()
 
+    def resize_decoder_token_embeddings(self, new_num_tokens: int, mean_resizing: bool = True) -> nn.Embedding:
+        """Add target words at the end or take them away, as `resize_token_embeddings` does the source's alone.
+
+        The name is that of transformers' Marian, whose two vocabularies are apart too.
+        """
+        embeddings = self.decoder.embeddings
+        table = self._get_resized_embeddings(embeddings.word_embeddings, new_num_tokens, mean_resizing=mean_resizing)
+        embeddings.word_embeddings = table
+        self.generator = self._get_resized_lm_head(self.generator, new_num_tokens, mean_resizing=mean_resizing)
+        self.config.target_vocab_size = new_num_tokens
+        return table
+
     @can_return_tuple
     def forward(
         self,

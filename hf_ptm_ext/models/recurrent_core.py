@@ -76,7 +76,9 @@ class RecurrentPreTrainedModel(FamilyPreTrainedModel):
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
         """Load as every family here does; what is frozen stays so, which upstream's loading forgets."""
         loaded = super().from_pretrained(*args, **kwargs)
-        (loaded[0] if isinstance(loaded, tuple) else loaded).base_model.freeze()
+        model = loaded[0] if isinstance(loaded, tuple) else loaded
+        model.base_model.freeze()
+        model.freeze()
         return loaded
 
     def freeze(self) -> None:

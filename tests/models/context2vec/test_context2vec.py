@@ -160,3 +160,21 @@ def test_it_learns_and_negatives_follow_counts():
     assert not model.context2vec.encoder.forward_lstm.bias_hh_l0.any()
     with pytest.raises(ValueError, match="even"):
         Context2VecConfig(deep=False, target_size=7)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_counts_beyond_half_precision(tmp_path, dtype):
+    model = made(Context2VecForMaskedLM)
+    counts = 100_001.0 * torch.arange(1, 31)
+    model.set_counts(counts)
+    wanted = model.targets.sampling_probabilities()
+    model.save_pretrained(tmp_path)
+    for half in (Context2VecForMaskedLM.from_pretrained(tmp_path, dtype=dtype), model.to(dtype)):
+        assert half.targets.weight.dtype == dtype
+        assert torch.equal(half.targets.sampling_probabilities(), wanted)
+        assert not half.targets.counts.requires_grad
+        half.save_pretrained(tmp_path / "half")
+        state = load_file(tmp_path / "half" / "model.safetensors")
+        assert torch.equal(state["targets.counts"], counts)
+        assert half(IDS, MASK, labels=IDS).loss.isfinite()
+        assert half.float().targets.counts.dtype == torch.float32

@@ -170,3 +170,21 @@ def test_a_head_learns_in_a_trainer_and_the_words_stay(tmp_path):
     trainer.train()
     assert trainer.evaluate()["eval_loss"] < first / 2
     assert torch.equal(model.cove.embeddings.word_embeddings.weight, before)
+
+
+def test_source_and_target_words_are_resized_apart(tmp_path):
+    """As in transformers' Marian: one method for the source's words, one for the target's."""
+    model, labels = made(CoveForPreTraining, target_vocab_size=20), torch.tensor([[4, 3], [5, 3], [6, 3]])
+    before = model(IDS, labels=labels).logits
+    model.resize_token_embeddings(43)
+    assert torch.equal(model(IDS, labels=labels).logits, before)
+    assert (model.config.vocab_size, model.config.target_vocab_size) == (43, 20)
+    assert model.resize_decoder_token_embeddings(22) is model.decoder.embeddings.word_embeddings
+    after = model(IDS, labels=labels).logits
+    torch.testing.assert_close(after[..., :20], before)
+    assert after.shape[-1] == model.config.target_vocab_size == 22
+    model.save_pretrained(tmp_path)
+    loaded = CoveForPreTraining.from_pretrained(tmp_path).eval()
+    assert torch.equal(loaded(IDS, labels=labels).logits, after)
+    model.resize_decoder_token_embeddings(20)
+    torch.testing.assert_close(model(IDS, labels=labels).logits, before)
