@@ -23,6 +23,7 @@ RESOURCES = {
     "model_cards": (PACKAGE / "_resources" / "model_cards", PACKAGE.parent / "model_cards"),
     "configs": (PACKAGE / "_resources" / "configs", PACKAGE.parent / "scripts" / "configs"),
     "decoding": (PACKAGE / "_resources" / "decoding", PACKAGE.parent / "scripts" / "decoding"),
+    "evidence": (PACKAGE / "_resources" / "evidence", PACKAGE.parent / "scripts" / "evidence" / "results"),
 }
 _TORCH_WRITER = re.compile(r"PytorchStreamWriter|file write failed|unexpected pos \d|iostream error")
 

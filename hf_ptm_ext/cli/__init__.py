@@ -33,6 +33,7 @@ COMMANDS = {
     "verify": "load a checkpoint where this package is not installed and compare its outputs",
     "show": "draw what a pre-training objective or a knowledge graph does to a text, or the masks of a family",
     "systems": "list the systems of this package, or say what one is made of",
+    "evidence": "list what experiments have shown, or print claim, command and last results of one",
     "recipes": "list the recipes that come with the package, or print one",
     "env": "print the versions and devices that a report needs",
 }
