@@ -51,11 +51,8 @@ def section(experiment: Mapping[str, Any]) -> str:
     parts = [title, f"**Claim** ({experiment['paper']}): {' '.join(experiment['claim'].split())}"]
     parts.append(f"**Verdict: {experiment.get('verdict', 'none yet')}.** {experiment.get('says', '')}".strip())
     if experiment.get("rows"):
-        seeds = len(experiment["seeds"])
-        parts.append(
-            f"{experiment['set_up']} Mean and standard deviation of {seeds} seeds; {experiment['model'] or 'no model'}; "
-            f"{experiment['device']}."
-        )
+        by = f"{len(experiment['seeds'])} seeds; {experiment['model'] or 'no model'}; {experiment['device']}"
+        parts.append(f"{experiment['set_up']} Mean and standard deviation of {by}.")
         width = len(experiment["header"])
         table = [experiment["header"], ["---", *["---:"] * (width - 1)], *experiment["rows"]]
         parts.append("\n".join(f"| {' | '.join(map(str, row))} |" for row in table))

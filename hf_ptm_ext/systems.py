@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from .evidence import evidence_of
 from .hints import did_you_mean
 
 
@@ -317,7 +318,7 @@ def _system(row: str) -> System:
 
 SYSTEMS = tuple(_system(row) for row in re.sub(r"\n +", " ", _TABLE).strip().splitlines())
 
-HEADER = ("system", "family, or what it trains", "loss terms", "paper")
+HEADER = ("system", "family, or what it trains", "loss terms", "evidence", "paper")
 
 
 def systems_as_dicts() -> list[dict[str, Any]]:
@@ -328,7 +329,8 @@ def systems_as_dicts() -> list[dict[str, Any]]:
 def table_rows() -> list[tuple[str, ...]]:
     """The narrow table as text cells in the order of `HEADER`."""
     return [
-        (system.name, system.family or system.trains, ", ".join(system.objectives), system.link) for system in SYSTEMS
+        (one.name, one.family or one.trains, ", ".join(one.objectives), evidence_of(one.name), one.link)
+        for one in SYSTEMS
     ]
 
 
@@ -347,6 +349,7 @@ def facts_of(system: System) -> dict[str, str]:
         "paper": f"{system.paper}, {system.link}",
         "page": f"docs/{system.page}.md",
         "command": system.command,
+        "evidence": evidence_of(system.name),
         "status": system.status,
     }
     return {name: value for name, value in facts.items() if value}
@@ -367,10 +370,11 @@ def find_system(name: str) -> System:
 
 def markdown_page() -> str:
     """The page of the documentation: the table, and a section a system."""
-    head = ("system", "family, or what it trains", "loss terms", "page")
+    head = ("system", "family, or what it trains", "loss terms", "evidence", "page")
     rows = [head, tuple("---" for _ in head)]
     for system in SYSTEMS:
-        cells = (system.name, system.family or system.trains, ", ".join(system.objectives))
+        terms = ", ".join(system.objectives)
+        cells = (system.name, system.family or system.trains, terms, evidence_of(system.name))
         rows.append((*cells, f"[{system.page.rpartition('/')[2]}]({system.page}.md)"))
     parts = ["# Papers", "\n".join(f"| {' | '.join(row)} |" for row in rows)]
     for system in SYSTEMS:

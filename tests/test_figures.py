@@ -21,7 +21,7 @@ MOST_LINES = {
     "models": 25_000,
     "objectives": 1_800,
     "pipelines": 1_000,
-    "root files": 2_000,
+    "root files": 2_050,
     "trainers": 7_400,
 }
 LONGEST_FILE, LONGEST_FUNCTION, REPETITION = 600, 80, 0.05

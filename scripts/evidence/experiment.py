@@ -12,11 +12,14 @@ names jobs of `hf-ptm-ext` and says which of them stand in which row and column 
 
 The value of an option may be another job, which stands for its output folder and is run before. What is finished is
 not run again, so an experiment that was stopped goes on by the same command. `--publish` writes what came out to
-`results/ID.json`, from which the page and `hf-ptm-ext evidence ID` are made.
+`results/ID.json`, from which the page and `hf-ptm-ext evidence ID` are made:
+
+    python scripts/evidence/experiment.py     write the page anew, with the experiments that were not run
 """
 
 import argparse
 import contextlib
+import importlib
 import json
 import multiprocessing
 import platform
@@ -34,6 +37,9 @@ from statistics import mean, stdev
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results"
+WRITTEN = ("verdict", "says")  # of a result, by a person
+BEGIN, END = "<!-- begin: experiments -->", "<!-- end: experiments -->"
 # What `--smoke true` adds to every job, to see in a minute that an experiment runs.
 SMOKE = {"max_steps": 2, "max_eval_rows": 24, "per_device_train_batch_size": 4, "use_cpu": True}
 NEED_A_GPU = ("bf16", "weights", "torch_compile")  # left out without one
@@ -312,13 +318,47 @@ def collect(lab: Lab, about: Mapping[str, Any], claim: str) -> dict[str, Any]:
     }
 
 
+def modules() -> dict[str, Any]:
+    """Id -> module of every experiment."""
+    found = {}
+    for path in sorted(HERE.glob("*.py")):
+        if (name := path.stem) not in ("experiment", "weights"):
+            module = importlib.import_module(name)
+            found[module.ABOUT["id"]] = module
+    return found
+
+
+def write_page() -> None:
+    """Note the experiments that were not run, and write the sections of all into the page of the documentation."""
+    from hf_ptm_ext.evidence import experiments, section
+
+    for name, module in modules().items():
+        target = RESULTS / f"{name}.json"
+        if not target.is_file():
+            write(target, {**module.ABOUT, "claim": claim_of(module.__doc__), "verdict": "not run"})
+    page = HERE.parents[1] / "docs/evidence.md"
+    head, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    sections = "\n".join(section(one) for one in experiments().values())
+    page.write_text(f"{head}{BEGIN}\n\n{sections}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+
+
+def claim_of(doc: str) -> str:
+    """The first paragraph of a module's docstring."""
+    return " ".join(doc.strip().split("\n\n")[0].split())
+
+
+def write(target: Path, result: Mapping[str, Any]) -> None:
+    """A file of JSON."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
 def main(plan: Callable[[Lab], None], about: Mapping[str, Any], doc: str) -> int:
     """The command line of an experiment.
 
     `about`: `id`, `title`, `paper`, `systems` (names of `hf-ptm-ext systems`), `metric` of the results, `columns`
     (what they are), `set_up` (a sentence or two: data, sizes, budgets).
     """
-    claim, *_ = doc.strip().split("\n\n")
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
     parser.add_argument("--model", type=Path, help="folder of the base model (see weights.py)")
@@ -354,16 +394,19 @@ def main(plan: Callable[[Lab], None], about: Mapping[str, Any], doc: str) -> int
         print(failure, file=sys.stderr)
     if failures or options.only:
         return int(bool(failures))
-    result = collect(lab, about, claim)
+    result = collect(lab, about, claim_of(doc))
     result["seconds"] = round(time.perf_counter() - start)
     target = options.output / f"{about['id']}.json"
     if options.publish:
-        target = HERE / "results" / f"{about['id']}.json"
+        target = RESULTS / target.name
         if target.is_file():  # what a person has written about it
-            result |= {name: value for name, value in read(target).items() if name in ("verdict", "says")}
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            result |= {name: value for name, value in read(target).items() if name in WRITTEN}
+    write(target, result)
     from hf_ptm_ext.evidence import section
 
     print(section(result))
     return 0
+
+
+if __name__ == "__main__":
+    write_page()

@@ -1,0 +1,92 @@
+"""The experiments of the evidence page: their commands parse, what is done stays done, the page says the same."""
+
+import argparse
+import importlib
+import json
+import shlex
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from hf_ptm_ext import cli
+from hf_ptm_ext.evidence import VERDICTS, evidence_of, experiments, section
+from hf_ptm_ext.systems import SYSTEMS
+from tests.test_docs import parse_command
+
+ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "scripts" / "evidence"))
+
+experiment = importlib.import_module("experiment")
+MODULES = experiment.modules()
+
+
+def lab_in(folder, **options):
+    given = {"metric": "accuracy", "smoke": False, "model_name": None, "scale": 1.0, "teacher": folder / "teacher"}
+    return experiment.Lab(
+        folder / "data", folder / "model", folder / "out", [0, 1], argparse.Namespace(**{**given, **options})
+    )
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_its_commands_parse(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(experiment, "has_gpu", lambda: False)
+    lab = lab_in(tmp_path)
+    MODULES[name].plan(lab)
+    assert lab.arms
+    assert all(one in {row for _, row in lab.arms} for pair in lab.comparisons for one in pair)
+    for job in lab.jobs.values():
+        if job.command:
+            parse_command(shlex.split(job.command)[1:])
+
+
+def test_the_page_has_what_was_published():
+    page = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
+    found = experiments()
+    assert set(found) == set(MODULES)
+    for name, one in found.items():
+        assert section(one) in page
+        assert one["verdict"] in VERDICTS
+        assert one["claim"] == experiment.claim_of(MODULES[name].__doc__)
+        assert {system.name for system in SYSTEMS} >= set(one["systems"])
+
+
+def write_scores(folder, value):
+    runs = [{"seed": seed, "variant": "one", "test": {"accuracy": value + seed / 100}} for seed in (0, 1)]
+    (folder / "results.json").write_text(json.dumps({"runs": runs, "split": "test", "summary": {}}), encoding="utf-8")
+
+
+def broken(folder):
+    raise ValueError("broken")
+
+
+def test_jobs_run_behind_what_they_need_and_once(tmp_path):
+    lab = lab_in(tmp_path)
+    first, second = lab.make("first", write_scores, 0.5), lab.make("second", write_scores, 0.4)
+    bad = lab.make("bad", broken)
+    lab.make("behind", write_scores, bad)
+    lab.arm("column", "a", first)
+    lab.arm("column", "b", second)
+    lab.compare("a", "b")
+    failures = experiment.run_all(lab, 2)
+    assert any("bad failed (ValueError)" in one for one in failures)
+    assert any(one == "behind was not run: bad" for one in failures)
+    result = experiment.collect(lab, {"id": "X", "title": "x", "paper": "p", "systems": [], "set_up": ""}, "claim")
+    assert result["rows"] == [["a", "50.5 ± 0.7"], ["b", "40.5 ± 0.7"]]
+    assert result["differences"][0]["mean"] == pytest.approx(10)
+    assert "* a less b: +10.0 (+10.0 .. +10.0)" in section(result)
+    del lab.jobs["bad"], lab.jobs["behind"]
+    for job in lab.jobs.values():
+        job.work = partial(broken, None)  # nothing of it is run again
+    assert experiment.run_all(lab, 2) == []
+
+
+def test_the_command(capsys):
+    assert cli.main(["evidence"]) == 0
+    assert "K1" in capsys.readouterr().out
+    assert cli.main(["evidence", "k1"]) == 0
+    assert "**Claim**" in capsys.readouterr().out
+    assert cli.main(["evidence", "k11"]) == 2
+    assert "Did you mean 'K1'?" in capsys.readouterr().err
+    assert "K1" in evidence_of("K-BERT")
