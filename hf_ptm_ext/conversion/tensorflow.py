@@ -28,7 +28,7 @@ STATE = r"(^|/)((adam|lamb)_[mv]|Adam|Adagrad|Momentum|RMSProp|global_step|beta[
 STATE += r"|\.OPTIMIZER_SLOT|(^|/)(_?optimizer|save_counter)/"
 OF_OBJECTS = "/.ATTRIBUTES/VARIABLE_VALUE"
 # CRC-32C of each byte.
-CRC = np.arange(256, dtype=np.uint32)
+CRC: Any = np.arange(256, dtype=np.uint32)
 for _ in range(8):
     CRC = (CRC >> 1) ^ np.where(CRC & 1, np.uint32(0x82F63B78), np.uint32(0))
 Entry = dict[int, list[Any]]
