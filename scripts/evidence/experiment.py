@@ -112,10 +112,13 @@ class Lab:
         """A file that a job writes, as the value of an option."""
         return Inside(job, name)
 
-    def arm(self, column: Any, row: str, job: Job, variant: str | None = None, **more: Any) -> None:
-        """A cell of the table: a variant of a job (the first one by default); `task` and `metric` as `scores_of`."""
-        metric = more.pop("metric", self.options.metric)
-        self.arms[str(column), row] = partial(scores_of, job.folder, metric, variant, **more)
+    def arm(self, column: Any, row: str, job: Job | list[Job], variant: str | None = None, **more: Any) -> None:
+        """A cell of the table: a variant of a job (the first one by default), or of one job a seed; `metric`, `task`
+        and `factor` as `scores_of`.
+        """
+        metric, jobs = more.pop("metric", self.options.metric), job if isinstance(job, list) else [job]
+        find = [partial(scores_of, one.folder, metric, variant, **more) for one in jobs]
+        self.arms[str(column), row] = lambda: {seed: score for one in find for seed, score in one().items()}
 
     def compare(self, *rows: str) -> None:
         """The first row less each other one, paired by seed, with an interval, in every column."""
