@@ -58,6 +58,8 @@ def section(experiment: Mapping[str, Any]) -> str:
         parts.append("\n".join(f"| {' | '.join(map(str, row))} |" for row in table))
         if lines := differences(experiment):
             parts.append("Paired differences with their 95 % interval:\n\n" + "\n".join(f"* {one}" for one in lines))
+        if figure := experiment.get("figure"):
+            parts.append(f"![{experiment['title']}]({figure})")
         parts += [f"{name}: {value}" for name, value in experiment.get("notes", {}).items()]
     parts.append(
         f"`python scripts/evidence/{experiment['id'].lower()}.py --data DATA --output OUT{needs(experiment)}`"

@@ -82,6 +82,26 @@ def test_jobs_run_behind_what_they_need_and_once(tmp_path):
     assert experiment.run_all(lab, 2) == []
 
 
+def test_a_figure_is_drawn_of_the_rows_that_have_a_number(tmp_path):
+    lab = lab_in(tmp_path)
+    job = lab.make("job", write_scores, 0.5)
+    (tmp_path / "out/job").mkdir(parents=True)
+    write_scores(tmp_path / "out/job", 0.5)
+    for row in ("a", "baseline"):
+        lab.arm("column", row, job)
+    experiment.draw(lab, tmp_path / "none.png")
+    lab.figure("trained share", lambda column, row: {"a": 0.1}[row])
+    experiment.draw(lab, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 1000
+    assert not (tmp_path / "none.png").exists()
+
+
+def test_rows_that_others_have_are_left_out_however_they_are_split(tmp_path):
+    experiment.write_rows(tmp_path / "a.jsonl", [{"text": "It 's good ."}, {"text": "new"}, {"text": "New !"}])
+    rows = experiment.rows_of(tmp_path / "a.jsonl")
+    assert experiment.unseen(rows, [{"tokens": ["it's", "good"]}]) == [{"text": "new"}]
+
+
 def test_the_command(capsys):
     assert cli.main(["evidence"]) == 0
     assert "K1" in capsys.readouterr().out

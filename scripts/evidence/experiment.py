@@ -19,6 +19,7 @@ not run again, so an experiment that was stopped goes on by the same command. `-
 
 import argparse
 import contextlib
+import gzip
 import importlib
 import json
 import multiprocessing
@@ -28,7 +29,7 @@ import shlex
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
@@ -79,6 +80,7 @@ class Lab:
     arms: dict[tuple[str, str], Callable[[], dict[int, float]]] = field(default_factory=dict)
     comparisons: list[tuple[str, str]] = field(default_factory=list)
     notes: dict[str, Callable[[], Any]] = field(default_factory=dict)
+    drawn: tuple[str, Callable[[str, str], float]] | None = None
 
     def job(self, name: str, command: str, **options: Any) -> Job:
         """A job of `hf-ptm-ext`: its name and recipe, and its options, with `_` at their end for those that are words
@@ -128,6 +130,10 @@ class Lab:
         """What is told below the table, found when all jobs are through."""
         self.notes[name] = function
 
+    def figure(self, axis: str, number: Callable[[str, str], float]) -> None:
+        """A drawing beside the result, a line a column: scores of rows against what `number` says of them there."""
+        self.drawn = axis, number
+
     def _add(self, job: Job) -> Job:
         if job.name in self.jobs:
             raise SystemExit(f"The experiment has two jobs {job.name!r}.")
@@ -162,6 +168,38 @@ def has_gpu() -> bool:
     import torch
 
     return torch.cuda.is_available()
+
+
+# ---- data ----
+
+
+def rows_of(*files: Path) -> list[dict[str, Any]]:
+    """The rows of files of JSON lines, `.gz` or plain."""
+    found = []
+    for file in files:
+        with gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8") as lines:
+            found += [json.loads(line) for line in lines]
+    return found
+
+
+def write_rows(file: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """JSON lines."""
+    file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+
+
+def letters(row: Mapping[str, Any]) -> str:
+    """A row's text or words without blanks, marks and case, by which corpora that split words differently agree."""
+    return re.sub(r"[\W_]", "", row["text"] if "text" in row else "".join(row["tokens"])).casefold()
+
+
+def unseen(rows: Iterable[dict[str, Any]], *others: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows whose text is not among others, each once."""
+    known, kept = {letters(row) for rows_of_one in others for row in rows_of_one}, []
+    for row in rows:
+        if (text := letters(row)) not in known:
+            known.add(text)
+            kept.append(row)
+    return kept
 
 
 # ---- running ----
@@ -321,6 +359,30 @@ def collect(lab: Lab, about: Mapping[str, Any], claim: str) -> dict[str, Any]:
     }
 
 
+def draw(lab: Lab, target: Path) -> None:
+    """The experiment's figure, if it has one."""
+    if lab.drawn is None:
+        return
+    from hf_ptm_ext.cli.tables import new_figure
+
+    axis, number = lab.drawn
+    figure = new_figure("The figure", 6, 4)
+    axes = figure.subplots()
+    points: dict[str, list[tuple[float, float, float]]] = {}
+    for (column, row), find in lab.arms.items():
+        with contextlib.suppress(KeyError):  # a baseline that has no such number
+            place, values = number(column, row), list(find().values())
+            spread = stdev(values) if len(values) > 1 else 0.0
+            points.setdefault(column, []).append((place, mean(values), spread))
+    for column, found in points.items():
+        places, heights, errors = zip(*sorted(found), strict=True)
+        axes.errorbar(places, heights, errors, fmt="o-", capsize=3, label=column)
+    axes.set(xlabel=axis, ylabel=lab.options.metric, xscale="log")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(target, dpi=120)
+
+
 def modules() -> dict[str, Any]:
     """Id -> module of every experiment."""
     found = {}
@@ -404,6 +466,9 @@ def main(plan: Callable[[Lab], None], about: Mapping[str, Any], doc: str) -> int
         target = RESULTS / target.name
         if target.is_file():  # what a person has written about it
             result |= {name: value for name, value in read(target).items() if name in WRITTEN}
+    if lab.drawn is not None:
+        result["figure"] = f"evidence_{about['id']}.png"
+        draw(lab, (HERE.parents[1] / "docs" if options.publish else options.output) / result["figure"])
     write(target, result)
     from hf_ptm_ext.evidence import section
 
