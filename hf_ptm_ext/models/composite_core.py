@@ -114,6 +114,10 @@ class AroundEncoder(FamilyPreTrainedModel):
     def set_input_embeddings(self: Any, value: nn.Module) -> None:
         self.encoder_inside.set_input_embeddings(value)
 
+    def asked(self: Any, name: str, given: Any) -> Any:
+        """An output that a caller asks for or, if it does not say, the configuration."""
+        return getattr(self.config, name, None) if given is None else given
+
     @classmethod
     def from_encoder(cls: Any, encoder: Any, *, encoder_kwargs: dict[str, Any] | None = None, **fields: Any) -> Any:
         """Begin with a trained encoder, from its checkpoint or as a model; everything else is new."""
@@ -144,10 +148,6 @@ class CompositeModel(AroundEncoder):
         found = super().from_pretrained(*args, **kwargs)
         (found[0] if isinstance(found, tuple) else found).base_model.freeze()
         return found
-
-    def asked(self: Any, name: str, given: Any) -> Any:
-        """An output that a caller asks for or, if it does not say, the configuration."""
-        return getattr(self.config, name, None) if given is None else given
 
 
 def without_pooler(config: PreTrainedConfig) -> nn.Module:

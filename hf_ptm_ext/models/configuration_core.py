@@ -55,6 +55,13 @@ class FamilyConfig(PreTrainedConfig):
                 "load it with the code it carries (trust_remote_code=True, package not imported)."
             )
 
+    def to_dict(self) -> dict[str, Any]:
+        """As upstream; a file sorts its dictionaries, so it has the order of knowledge bases beside them."""
+        found = super().to_dict()
+        if "knowledge_base_names" in found:
+            found["knowledge_base_names"] = list(found["knowledge_bases"] or ())
+        return found
+
     def check_end(self) -> None:
         """Refuse an end token that is the padding token: labels hide padding, and the end would never be learnt."""
         ends = self.eos_token_id if isinstance(self.eos_token_id, list) else [self.eos_token_id]
@@ -63,6 +70,11 @@ class FamilyConfig(PreTrainedConfig):
                 f"`pad_token_id` must not be `eos_token_id`, got {self.pad_token_id} for both: the end of a text "
                 "would be hidden as padding and never be learnt. Give the tokenizer a padding token of its own."
             )
+
+
+def in_stated_order(values: dict[str, Any], names: list[str] | None) -> dict[str, Any]:
+    """Values in the order of a list of their names; others come last."""
+    return {name: values[name] for name in dict.fromkeys((*(names or ()), *values)) if name in values}
 
 
 def check_activation(name: str, value: str) -> None:

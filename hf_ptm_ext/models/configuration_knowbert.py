@@ -4,7 +4,7 @@ from typing import Any
 
 from huggingface_hub.dataclasses import strict
 
-from .configuration_core import BertFamilyConfig
+from .configuration_core import BertFamilyConfig, in_stated_order
 
 HF_PTM_EXT_VERSION = "0.1.0"
 
@@ -67,6 +67,7 @@ class KnowBertConfig(BertFamilyConfig):
             `freeze_entity_embeddings` whether the table is left as it is (True); `part_of_speech_size` width of
             embeddings of parts of speech that are joined to the table's rows, 0 for none (0); `raw_entity_size` width
             of the table's rows in that case (default: `entity_size`).
+        knowledge_base_names: their order, which the dictionary in a file lacks (default: the order given).
         knowledge_layer_norm_eps: of the LayerNorms around the knowledge (reference: 1e-5; BERT layers inside have
             `layer_norm_eps`).
         inverse_bias: whether the bias of the projection back undoes the one of the projection into the knowledge
@@ -88,19 +89,23 @@ class KnowBertConfig(BertFamilyConfig):
     ]
 
     knowledge_bases: dict[str, Any] | None = None
+    knowledge_base_names: list[str] | None = None
     knowledge_layer_norm_eps: float | int = 1e-5
     inverse_bias: bool = True
     hf_ptm_ext_version: str | None = HF_PTM_EXT_VERSION
 
     def __post_init__(self, **kwargs: Any) -> None:
         super().__post_init__(**kwargs)
-        given = self.knowledge_bases or {}
+        given = in_stated_order(self.knowledge_bases or {}, self.knowledge_base_names)
         self.knowledge_bases = {name: self._completed(name, values) for name, values in given.items()}
+        self.knowledge_base_names = list(given)
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
         """As upstream, which sets what a caller gives behind all checks; knowledge bases must be completed."""
         given = {name: kwargs.pop(name) for name in ("knowledge_bases",) if name in kwargs}
+        if given:
+            given["knowledge_base_names"] = None
         return super().from_dict({**config_dict, **given}, **kwargs)
 
     def _completed(self, name: str, values: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from typing import Any
 
 from huggingface_hub.dataclasses import strict
 
-from .configuration_core import FamilyConfig
+from .configuration_core import FamilyConfig, in_stated_order
 from .inner_config_core import EncoderInside, encoder_config_of
 
 HF_PTM_EXT_VERSION = "0.1.0"
@@ -26,6 +26,7 @@ class KtNetConfig(EncoderInside, FamilyConfig):
             cased).
         knowledge_bases: name -> `[rows, width]` of a table of concepts, row 0 for padding, in order (reference:
             "wn" and "nell", width 100).
+        knowledge_base_names: their order, which the dictionary in a file lacks (default: the order given).
         freeze_encoder: whether the encoder is left as it is (the reference's first stage; default False).
         freeze_concept_embeddings: whether the tables are left as they are (reference: yes).
         classifier_dropout: not used by the reference; before the answer's layer (default 0).
@@ -45,6 +46,7 @@ class KtNetConfig(EncoderInside, FamilyConfig):
 
     encoder_config: Any = None
     knowledge_bases: dict[str, Any] | None = None
+    knowledge_base_names: list[str] | None = None
     freeze_encoder: bool = False
     freeze_concept_embeddings: bool = True
     classifier_dropout: float | int = 0.0
@@ -56,8 +58,9 @@ class KtNetConfig(EncoderInside, FamilyConfig):
             {"model_type": "bert"} if self.encoder_config is None else self.encoder_config
         )
         super().__post_init__(**kwargs)
-        given = (self.knowledge_bases or {}).items()
+        given = in_stated_order(self.knowledge_bases or {}, self.knowledge_base_names).items()
         self.knowledge_bases = {n: list(sizes) if isinstance(sizes, list | tuple) else [sizes] for n, sizes in given}
+        self.knowledge_base_names = list(self.knowledge_bases)
         for name, sizes in self.knowledge_bases.items():
             if not name.isidentifier() or len(sizes) != 2 or not all(type(n) is int and n > 0 for n in sizes):
                 raise ValueError(

@@ -124,6 +124,17 @@ class EncoderInside(Base):
     num_attention_heads = _of_encoder("num_attention_heads")
     vocab_size = _of_encoder("vocab_size")
 
+    @classmethod
+    def get_config_dict(cls: Any, source: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """As upstream; the configuration of an encoder alone is refused, whose weights have other names."""
+        fields, kwargs = super().get_config_dict(source, **kwargs)
+        if fields.get("model_type", cls.model_type) != cls.model_type and "encoder_config" not in fields:
+            raise ValueError(
+                f"{source} is a {fields['model_type']}, an encoder alone: a {cls.model_type} model begins with it by "
+                "its class' `from_encoder`, and `from_pretrained` reads what was saved then."
+            )
+        return fields, kwargs
+
     def to_dict(self: Any) -> dict[str, Any]:
         """As upstream, with the encoder's configuration as a dictionary and the sizes that it has."""
         found = super().to_dict()

@@ -6,6 +6,11 @@ from torch import nn
 HIDDEN = -1e6  # what the reference gives to scores that do not count
 
 
+def hidden_score(scores: torch.Tensor) -> float:
+    """That, or the least number in half precision."""
+    return max(HIDDEN, torch.finfo(scores.dtype).min)
+
+
 class KnowledgeMemoryLayer(nn.Module):
     """A token asks a sentinel and its concepts; a token without any takes nothing, not even the sentinel.
 
@@ -42,7 +47,7 @@ class KnowledgeMemoryLayer(nn.Module):
         counts = (concept_ids != 0).sum(-1, keepdim=True)
         places = torch.arange(memory.shape[-2], device=memory.device)
         scores = torch.einsum("btd,btcd->btc", self.projection(hidden_states), memory)
-        weights = scores.masked_fill(places > counts, HIDDEN).softmax(-1)
+        weights = scores.masked_fill(places > counts, hidden_score(scores)).softmax(-1)
         return torch.einsum("btc,btcd->btd", weights, memory) * (counts > 0)
 
 
@@ -77,7 +82,7 @@ class SelfMatchingLayer(nn.Module):
         scores = (states @ self.weight1)[..., None] + (states @ self.weight2)[:, None]
         scores = scores + (states * self.weightmul) @ states.transpose(1, 2) + self.bias
         if attention_mask is not None:
-            scores = scores.masked_fill(~attention_mask.to(torch.bool)[:, None], HIDDEN)
+            scores = scores.masked_fill(~attention_mask.to(torch.bool)[:, None], hidden_score(scores))
         weights = scores.softmax(-1)
         one = weights @ states
         two = weights @ one

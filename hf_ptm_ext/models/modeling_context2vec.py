@@ -62,10 +62,11 @@ class Context2VecEncoder(nn.Module):
 class Context2VecTargets(nn.Module):
     """Vectors of target words, and the counts by which negatives are drawn."""
 
-    def __init__(self, config: Context2VecConfig):
+    def __init__(self, config: Context2VecConfig, rows: int | None = None):
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(config.vocab_size, config.target_size))
-        self.counts = nn.Parameter(torch.ones(config.vocab_size, dtype=torch.float32), requires_grad=False)
+        rows = rows or config.vocab_size
+        self.weight = nn.Parameter(torch.empty(rows, config.target_size))
+        self.counts = nn.Parameter(torch.ones(rows, dtype=torch.float32), requires_grad=False)
         self.power = float(config.ns_power)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
@@ -201,13 +202,17 @@ class Context2VecForMaskedLM(TaskHead, Context2VecPreTrainedModel, encoder=Conte
         self.post_init()
         self.freeze()
 
-    def _resize_token_embeddings(self, new_num_tokens: int | None, *args: Any, **kwargs: Any) -> nn.Module:
-        if new_num_tokens not in (None, self.config.vocab_size):
-            raise ValueError(
-                f"Target words cannot be resized, got {new_num_tokens} for {self.config.vocab_size}: resize "
-                "`model.context2vec`, the encoder."
-            )
-        return super()._resize_token_embeddings(new_num_tokens, *args, **kwargs)
+    def _resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Module:
+        """As upstream; target words come and go too, and new ones begin as all did."""
+        resized, old = super()._resize_token_embeddings(*args, **kwargs), self.targets
+        self.targets = Context2VecTargets(self.config, resized.weight.shape[0]).to(old.weight)
+        self._init_weights(self.targets)
+        with torch.no_grad():
+            for name, kept in old.named_parameters():
+                rows = min(len(kept), resized.weight.shape[0])
+                self.targets.get_parameter(name)[:rows] = kept[:rows]
+        self.freeze()
+        return resized
 
     @torch.no_grad()
     def set_counts(self, counts: Any) -> None:

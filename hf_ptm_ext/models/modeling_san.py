@@ -97,8 +97,8 @@ class SanForSequenceClassification(SanPreTrainedModel):
             attention_mask=attention_mask,
             token_type_ids=token_type_ids,
             inputs_embeds=inputs_embeds,
-            output_hidden_states=output_hidden_states,
-            output_attentions=output_attentions,
+            output_hidden_states=self.asked("output_hidden_states", output_hidden_states),
+            output_attentions=self.asked("output_attentions", output_attentions),
             return_dict=True,
         )
         real = torch.ones_like(token_type_ids) if attention_mask is None else attention_mask

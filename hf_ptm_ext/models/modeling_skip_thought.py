@@ -32,9 +32,10 @@ class SkipThoughtEncoder(nn.Module):
         self.forward_gru = nn.GRU(config.embedding_size, size, batch_first=True)
         self.backward_gru = nn.GRU(config.embedding_size, size, batch_first=True) if both_ways else None
 
-    def forward(self, input_ids: torch.Tensor, chosen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """States of the words, and the sentence's."""
-        return read_both_ways(self.forward_gru, self.backward_gru, self.word_embeddings(input_ids), chosen)
+    def forward(self, input_ids: torch.Tensor, chosen: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Vectors and states of the words, and the sentence's."""
+        words = self.word_embeddings(input_ids)
+        return words, *read_both_ways(self.forward_gru, self.backward_gru, words, chosen)
 
 
 class SkipThoughtPreTrainedModel(RecurrentPreTrainedModel):
@@ -124,16 +125,16 @@ class SkipThoughtModel(SkipThoughtPreTrainedModel):
         """
         real = self.checked(input_ids, attention_mask, output_attentions, kwargs)
         read = [encoder(input_ids, real) for encoder in self.encoders()]
-        states, sentences = zip(*read, strict=True)
+        words, states, sentences = zip(*read, strict=True)
         if self.config.normalize:
             sentences = tuple(nn.functional.normalize(sentence, dim=-1) for sentence in sentences)
         state = torch.cat(states, dim=-1)
         wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        words = [encoder.word_embeddings(input_ids) for encoder in self.encoders() if wanted]
+        first = words[0] if len(words) == 1 else torch.cat(words, dim=-1)
         return BaseModelOutputWithPooling(
             last_hidden_state=state,
             pooler_output=torch.cat(sentences, dim=-1),
-            hidden_states=kept_states((torch.cat(words, dim=-1), state), wanted) if wanted else None,
+            hidden_states=kept_states((first, state), wanted),
         )
 
 
@@ -201,8 +202,8 @@ class SkipThoughtForPreTraining(TaskHead, SkipThoughtPreTrainedModel, encoder=Sk
         real = self.base_model.checked(texts, inputs.pop("attention_mask", None), asked, inputs)
         wanted = inputs.pop("output_hidden_states", None)
         wanted = self.config.output_hidden_states if wanted is None else wanted
-        state, sentence = encoder(texts, real)
-        hidden = kept_states((encoder.word_embeddings(texts), state), wanted) if wanted else None
+        words, state, sentence = encoder(texts, real)
+        hidden = kept_states((words, state), wanted)
         logits = []
         for name, targets in labels.items():
             words = encoder.word_embeddings(targets[:, :-1].clamp(min=0))

@@ -41,7 +41,7 @@ class TransfoXLModelOutput(ModelOutput):
         last_hidden_state: `(batch, seq_len, d_model)`, 0 at padding.
         mems: inputs of each layer at the last `mem_len` places, `(mem_len, batch, d_model)`, detached; empty with
             `mem_len` 0, None with `use_cache=False`.
-        mem_lengths: `(batch,)`, how many of them are real, from the end; None if all are.
+        mem_lengths: `(batch,)`, how many of them are real, from the end; None if no mask was ever given: all are.
         hidden_states: embeddings and states behind each layer.
         attentions: `(batch, n_head, seq_len, memory + seq_len)` of each layer.
     """
@@ -268,6 +268,8 @@ class TransfoXLModel(TransfoXLPreTrainedModel):
         new_mems, new_lengths = None, None
         if use_cache is not False:
             new_mems, new_lengths = self._updated(memories, inputs[:-1], mem_lengths, lengths)
+            if new_lengths is None and new_mems and attention_mask is not None:
+                new_lengths = torch.full_like(attention_mask[:, 0], len(new_mems[0]), dtype=torch.long)
         if order is not None and attention_mask is not None:
             back, real = order.argsort(dim=1), attention_mask[..., None].to(states.dtype)
             inputs = [moved(one, back) * real for one in inputs]

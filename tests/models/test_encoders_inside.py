@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from transformers import BertConfig
 
 from hf_ptm_ext import (
     DistilledBiLstmConfig,
@@ -14,6 +15,8 @@ from hf_ptm_ext import (
     KAdapterForDependencyHeads,
     KAdapterForSequenceClassification,
     KAdapterModel,
+    SanConfig,
+    SanForSequenceClassification,
     WeightedLayersConfig,
     WeightedLayersModel,
 )
@@ -162,3 +165,18 @@ def test_an_encoder_without_token_types_gets_none(cls):
     expected = model(IDS, attention_mask=MASK).last_hidden_state
     got = model(IDS, attention_mask=MASK, token_type_ids=torch.ones_like(IDS)).last_hidden_state
     assert_same(got, expected, 0.0)
+
+
+@pytest.mark.parametrize("config_class", [KAdapterConfig, SanConfig, WeightedLayersConfig])
+def test_the_checkpoint_of_an_encoder_alone_is_refused_in_one_line(config_class, tmp_path):
+    BertConfig(**SIZES).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"is a bert, an encoder alone: .*`from_encoder`"):
+        config_class.from_pretrained(tmp_path)
+
+
+def test_what_the_configuration_asks_of_the_encoder_is_returned():
+    config = SanConfig(encoder_config={"model_type": "bert", **SIZES}, output_hidden_states=True)
+    config.output_attentions = True
+    model = SanForSequenceClassification._from_config(config, attn_implementation="eager")
+    output = model(IDS, MASK, token_type_ids=(IDS > 0).long().cumsum(1).gt(2).long() * MASK)
+    assert (len(output.hidden_states), len(output.attentions)) == (3, 2)

@@ -10,6 +10,7 @@ from hf_ptm_ext import (
     CoveForPreTraining,
     SkipThoughtConfig,
     SkipThoughtForPreTraining,
+    SkipThoughtModel,
 )
 
 AWD_LSTM = {"vocab_size": 60, "embedding_size": 8, "lstm_size": 12, "bptt": 3}
@@ -48,3 +49,11 @@ def test_what_cannot_be_told_is_refused():
         model(ids, output_hidden_states=True)
     with pytest.raises(ValueError, match="got both"):
         model(ids, inputs_embeds=torch.zeros(2, 7, 8))
+
+
+def test_word_vectors_that_are_returned_are_those_that_are_read():
+    model = SkipThoughtModel(SkipThoughtConfig(**WORDS, gru_size=5))
+    output = model(torch.randint(5, 60, (2, 7)), output_hidden_states=True)
+    output.hidden_states[0].retain_grad()
+    output.pooler_output.sum().backward()
+    assert output.hidden_states[0].grad.any(-1).all()

@@ -178,3 +178,22 @@ def test_counts_beyond_half_precision(tmp_path, dtype):
         assert torch.equal(state["targets.counts"], counts)
         assert half(IDS, MASK, labels=IDS).loss.isfinite()
         assert half.float().targets.counts.dtype == torch.float32
+
+
+def test_words_come_and_go(tmp_path):
+    model = made(Context2VecForMaskedLM)
+    with torch.no_grad():
+        model.targets.weight.normal_()
+        expected = model(IDS, MASK).logits
+        model.set_counts(torch.arange(30))
+        model.resize_token_embeddings(33, pad_to_multiple_of=8)
+        assert torch.equal(model(IDS, MASK).logits[..., :30], expected)
+    assert model.targets.counts[[1, 29, 30]].tolist() == [1, 29, 1]
+    assert not model.targets.counts.requires_grad
+    model(IDS, MASK, labels=torch.full_like(IDS, 39)).loss.backward()
+    assert model.targets.weight.grad[39].any()
+    model.save_pretrained(tmp_path)
+    loaded = Context2VecForMaskedLM.from_pretrained(tmp_path)
+    assert torch.equal(loaded.targets.weight, model.targets.weight)
+    loaded.resize_token_embeddings(20)
+    assert loaded(IDS, MASK).logits.shape[-1] == loaded.config.vocab_size == 20

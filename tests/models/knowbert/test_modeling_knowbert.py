@@ -39,6 +39,7 @@ class TestKnowBert(BertLikeConformance, modeling=modeling_knowbert, prefix="Know
     )
     config_kwargs = {**BertLikeConformance.config_kwargs, "knowledge_bases": BASES}
     structured_inputs = {"no mentions": without_mentions}
+    unread_fields = BertLikeConformance.unread_fields | {"knowledge_base_names"}  # the configuration reads it itself
     # The shared layers and heads, compiled for SpanBERT; what is KnowBERT's own is in `test_compiled_graphs...`.
     test_inductor = test_every_head_compiles = None
     test_flex_equals_sdpa = test_a_finished_block_mask_goes_through = None
@@ -107,6 +108,14 @@ class TestKnowBert(BertLikeConformance, modeling=modeling_knowbert, prefix="Know
 
 
 # ---- what only KnowBERT has ----
+
+
+def test_knowledge_bases_keep_their_order_in_a_file(tmp_path):
+    small = {"entity_vocab_size": ENTITIES, "insert_after_layer": 0}
+    KnowBertConfig(knowledge_bases={"wordnet": small, "wiki": small}).save_pretrained(tmp_path)
+    assert list(KnowBertConfig.from_pretrained(tmp_path).knowledge_bases) == ["wordnet", "wiki"]
+    given = {"z": small, "a": small}
+    assert list(KnowBertConfig.from_pretrained(tmp_path, knowledge_bases=given).knowledge_bases) == ["z", "a"]
 
 
 def tiny(bases=BASES, **fields):

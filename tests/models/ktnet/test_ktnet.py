@@ -158,3 +158,19 @@ def test_it_learns_from_concepts_what_the_words_do_not_tell():
         without = model(**{**held_out, "concept_ids": None}).loss.item()
     assert found < 0.6
     assert without > 1.5
+
+
+@torch.no_grad()
+def test_knowledge_bases_keep_their_order_in_a_file_and_scores_half_precision(tmp_path):
+    torch.manual_seed(0)
+    config = KtNetConfig(encoder_config=TINY, knowledge_bases={"wn": [9, 6], "nell": [7, 5]})
+    model = KtNetForQuestionAnswering(config).eval()
+    inputs = {"input_ids": torch.randint(5, 60, (2, 4)), "concept_ids": torch.randint(0, 7, (2, 4, 2, 3))}
+    inputs["attention_mask"] = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
+    expected = model(**inputs).start_logits
+    model.save_pretrained(tmp_path)
+    loaded = KtNetForQuestionAnswering.from_pretrained(tmp_path)
+    torch.testing.assert_close(loaded(**inputs).start_logits, expected)
+    other = KtNetConfig.from_pretrained(tmp_path, knowledge_bases={"b": [3, 2], "a": [3, 2]})
+    assert other.to_dict()["knowledge_base_names"] == ["b", "a"]
+    torch.testing.assert_close(model.half()(**inputs).start_logits.float(), expected, rtol=0.05, atol=0.05)

@@ -40,7 +40,9 @@ def test_padding_changes_nothing_in_this_segment_and_in_the_next(memory, fields)
         second = model(IDS[:, :5], mems=first.mems, mem_lengths=first.mem_lengths)
         assert not first.hidden_states[-1][~mask].any()
         for row, length in enumerate(LENGTHS):
-            alone = model(IDS[row : row + 1, :length])
+            given = torch.ones(1, length, dtype=torch.long)
+            alone = model(IDS[row : row + 1, :length], given)
+            assert alone.mem_lengths.tolist() == [len(alone.mems[0])]  # the same fields as in a batch
             torch.testing.assert_close(first.logits[row, mask[row]], alone.logits[0], rtol=1e-5, atol=1e-5)
             after = model(IDS[row : row + 1, :5], mems=alone.mems)
             torch.testing.assert_close(second.logits[row], after.logits[0], rtol=1e-5, atol=1e-5)
