@@ -90,7 +90,9 @@ class Lab:
         given: dict[str, Any] = {"seeds": self.seeds, "disable_tqdm": True, **LAST_WEIGHTS, **options}
         given |= {"output_dir": folder, "resume_from_checkpoint": "auto"}
         if self.options.smoke:
-            given |= {**SMOKE, **({"train_sample": 24} if given.get("train_sample") else {"max_train_rows": 120})}
+            given |= SMOKE | ({"train_sample": 24} if given.get("train_sample") else {})
+            if not command.startswith("pretrain"):
+                given.setdefault("max_train_rows", 400)
             given.pop("num_train_epochs", None)
             if given.get("grid"):
                 given["grid"] = ["learning_rate=1e-5,1e-4"]
