@@ -18,8 +18,8 @@ from .ranges import Below1, Count, Share, Size
 from .results import print_results
 from .runs import written_aside
 
-PRUNE, QUANTISE, AFTERWARDS, LAYERS = "prune", "quantise", "quantise-after", "layers"
-METHODS = (PRUNE, QUANTISE, AFTERWARDS, LAYERS)
+METHODS = ("prune", "prune-after", "quantise", "quantise-after", "layers")
+PRUNE, PRUNE_AFTER, QUANTISE, AFTERWARDS, LAYERS = METHODS
 UNCOMPRESSED = "uncompressed"
 BATCHES = (1, 32)
 COSTS = ("megabytes", "zeros", *(f"{kind}_{rows}" for rows in BATCHES for kind in ("ms", "speed")))
@@ -32,7 +32,7 @@ class CompressionArguments:
     methods: list[str] = option(
         [QUANTISE],
         "Each trained with each seed; the first one is saved. prune: magnitude pruning. quantise: Q8BERT, whole "
-        "numbers. quantise-after: the same without training for it. layers: LayerDrop, then fewer layers.",
+        "numbers. prune-after, quantise-after: without training for it. layers: LayerDrop, then fewer layers.",
         choices=METHODS,
     )
     sparsity: Below1 = option(0.5, "prune: share of zeros in each matrix, or in all of them together.")
@@ -142,9 +142,11 @@ class Compress(EncoderJob):
 
     def compressed(self, model: Any, variant: str) -> Any:
         """What a trained model becomes, with its `costs` measured."""
-        from ..compression import calibrate, keep_layers, prepare_fake_quant, to_int8
+        from ..compression import calibrate, keep_layers, prepare_fake_quant, prune_model, to_int8
 
         model = model.to("cpu").eval()
+        if variant == PRUNE_AFTER:
+            prune_model(model, self.how.sparsity, self.how.scope)
         if variant == LAYERS:
             model = keep_layers(model, self.how.layer_keep)
         elif variant == AFTERWARDS:
@@ -191,6 +193,7 @@ class Compress(EncoderJob):
         how = self.how
         said = {
             PRUNE: f"pruned to {how.sparsity:.0%} zeros ({how.scope}, {how.schedule})",
+            PRUNE_AFTER: f"pruned to {how.sparsity:.0%} zeros after training ({how.scope})",
             QUANTISE: "trained to compute with whole numbers (Q8BERT)",
             AFTERWARDS: "computing with whole numbers (quantised after training)",
             LAYERS: f"trained with LayerDrop and cut to fewer layers ({how.layer_keep})",

@@ -1,0 +1,56 @@
+"""A model trained with LayerDrop keeps its accuracy without every other layer; one trained normally does not.
+
+Beside both: the model whose layers are taken away before it is fine-tuned, which is what a user would otherwise do.
+"""
+
+from typing import Any
+
+from experiment import Lab, main
+
+ABOUT = {
+    "id": "LD1",
+    "order": 40,
+    "title": "LayerDrop",
+    "paper": "Fan et al., 2020, arXiv:1909.11556",
+    "systems": ["LayerDrop"],
+    "metric": "accuracy",
+    "columns": "test accuracy",
+    "set_up": "Every other layer of a fine-tuned encoder; each arm after 5 epochs over all rows, at the better "
+    "of two rates by the validation data.",
+}
+SETS = {"SST-2": "cls_en_sst2", "TREC": "cls_en_trec"}
+
+
+def options_of(lab: Lab, folder: str) -> dict[str, Any]:
+    """What every job of a compressed classifier is told."""
+    files = {"train": "train", "validation": "valid", "test": "test"}
+    return {
+        **{f"{split}_file": lab.data / folder / f"{file}.jsonl.gz" for split, file in files.items()},
+        "model_name_or_path": lab.model,
+        "task": "classification",
+        "max_seq_length": 64,
+        "num_train_epochs": 5,
+        "grid": ["learning_rate=5e-5,1e-4"],
+        "bf16": True,
+    }
+
+
+def plan(lab: Lab) -> None:
+    """Jobs and arms."""
+    for name, folder in SETS.items():
+        common = options_of(lab, folder)
+        rates = {rate: {"methods": ["layers"], "layer_drop": rate} for rate in (0.0, 0.2, 0.5)}
+        normal, *dropped = [lab.job(f"{folder}-{rate}", "compress", **common, **more) for rate, more in rates.items()]
+        cut = lab.job(f"{folder}-cut", "finetune", layer_keep="every-other", linear_baseline=True, **common)
+        lab.arm(name, "all layers", normal, "uncompressed")
+        for rate, job in zip((0.2, 0.5), dropped, strict=True):
+            lab.arm(name, f"LayerDrop {rate}, then every other layer", job)
+        lab.arm(name, "trained normally, then every other layer", normal)
+        lab.arm(name, "every other layer, then fine-tuned", cut)
+        lab.arm(name, "n-grams, linear", cut, "n-grams, linear")
+    first = "LayerDrop 0.5, then every other layer"
+    lab.compare(first, "trained normally, then every other layer", "every other layer, then fine-tuned")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(plan, ABOUT, __doc__))
