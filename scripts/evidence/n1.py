@@ -21,8 +21,8 @@ ABOUT = {
     "systems": ["KnowBERT"],
     "metric": "micro_f1",
     "columns": "rows",
-    "set_up": "Micro F1 of the 25 most frequent types of Wikidata's entities (no test entity is trained on), and F1 of "
-    "WikiGold's entities; vectors by TransE; each arm at the better of two rates by the validation data.",
+    "set_up": "Micro F1 of the 25 most frequent types of Wikidata's entities (no test entity is trained on), and F1 "
+    "of WikiGold's entities; vectors by TransE; each arm at the better of two rates by the validation data.",
 }
 ARMS = {"no entities": "plain", "KnowBERT": "knowbert", "KnowBERT, entities exchanged": "exchanged"}
 TYPES, MENTIONS = "typing_en_wikidata", "re_en_fewrel_wiki"
