@@ -23,7 +23,8 @@ MODULES = experiment.modules()
 
 
 def lab_in(folder, **options):
-    given = {"metric": "accuracy", "smoke": False, "model_name": None, "scale": 1.0, "teacher": folder / "teacher"}
+    given = {"metric": "accuracy", "smoke": False, "model_name": None, "scale": 1.0}
+    given |= {name: folder / name for name in ("teacher", "model_zh")}
     return experiment.Lab(
         folder / "data", folder / "model", folder / "out", [0, 1], argparse.Namespace(**{**given, **options})
     )

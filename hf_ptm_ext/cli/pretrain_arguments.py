@@ -157,6 +157,7 @@ class ObjectiveArguments:
         "mlm": ("budget", "sample_alpha", "random_by_frequency"),
         "ngram": ("max_ngram_size", "favor_shorter_ngrams"),
         "macbert": ("similar_words",),
+        "unilm": ("mode_probabilities",),
         "ernie_thu": (
             *("entity_table", "entity_titles", "ignore_title_case"),
             *("entity_replace_prob", "entity_mask_prob", "min_entities"),
@@ -230,6 +231,9 @@ class ObjectiveArguments:
     )
     favor_shorter_ngrams: bool = option(True, "Short n-grams are more likely, as 1/n.")
     similar_words: str | None = option(None, "Word vectors whose neighbours take a word's place (.txt, .bin...).")
+    mode_probabilities: list[str] | None = option(
+        None, "How often attention modes are drawn, as seq2seq=1 (UniLM: a third, of one direction a sixth each)."
+    )
     sentence_pairs: str | None = option(
         None,
         "Rows of two segments: B follows or not, which order, both.",

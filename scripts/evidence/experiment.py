@@ -102,9 +102,7 @@ class Lab:
         for option, value in given.items():
             if value is not None:
                 words += [f"--{option}", *(as_word(one) for one in (value if isinstance(value, list) else [value]))]
-        shown = [word.replace(str(self.data), "DATA").replace(str(self.output), "OUT") for word in words]
-        told = shlex.join(["hf-ptm-ext", *(self._hidden(word) for word in shown)])
-        return self._add(Job(name, folder, partial(run_command, words), needs, told))
+        return self._add(Job(name, folder, partial(run_command, words), needs, self._told(words)))
 
     def make(self, name: str, function: Callable[..., Any], *given: Any) -> Job:
         """A function of the module that writes into the folder it is given first."""
@@ -112,17 +110,33 @@ class Lab:
         folder = self.output / name
         return self._add(Job(name, folder, partial(run_function, function, folder, paths), needed(given)))
 
+    def tool(self, name: str, command: str, *given: Any) -> Job:
+        """A command without `TrainingArguments`: its words, the last of which is the folder that it fills."""
+        words = [*shlex.split(command), *(as_word(value) for value in given), str(self.output / name)]
+        return self._add(Job(name, self.output / name, partial(run_command, words), needed(given), self._told(words)))
+
     def file(self, job: Job, name: str) -> Inside:
         """A file that a job writes, as the value of an option."""
         return Inside(job, name)
 
-    def arm(self, column: Any, row: str, job: Job | list[Job], variant: str | None = None, **more: Any) -> None:
-        """A cell of the table: a variant of a job (the first one by default), or of one job a seed; `metric`, `task`
-        and `factor` as `scores_of`.
+    def arm(self, column: Any, row: str, job: Any, variant: str | None = None, **more: Any) -> None:
+        """A cell of the table: a variant of a job (the first one by default), or of one job a seed, in a list;
+        seed -> jobs: of each seed of pre-training the mean over its jobs. `metric`, `task`, `factor` as `scores_of`.
         """
-        metric, jobs = more.pop("metric", self.options.metric), job if isinstance(job, list) else [job]
-        find = [partial(scores_of, one.folder, metric, variant, **more) for one in jobs]
-        self.arms[str(column), row] = lambda: {seed: score for one in find for seed, score in one().items()}
+        metric = more.pop("metric", self.options.metric)
+
+        def find(jobs: Iterable[Job]) -> dict[int, float]:
+            found = [scores_of(one.folder, metric, variant, **more) for one in jobs]
+            return {seed: score for scores in found for seed, score in scores.items()}
+
+        if isinstance(job, Mapping):
+            one_each = [(seed, one) for seed, jobs in job.items() for one in jobs]
+            self.arms[str(column), row] = lambda: {
+                seed: mean(score for other, one in one_each if other == seed for score in find([one]).values())
+                for seed in job
+            }
+        else:
+            self.arms[str(column), row] = partial(find, job if isinstance(job, list) else [job])
 
     def compare(self, *rows: str) -> None:
         """The first row less each other one, paired by seed, with an interval, in every column."""
@@ -142,9 +156,10 @@ class Lab:
         self.jobs[job.name] = job
         return job
 
-    def _hidden(self, word: str) -> str:
-        """A path of the machine as its last part."""
-        return Path(word).name if word.startswith("/") else word
+    def _told(self, words: list[str]) -> str:
+        """A command as it is shown: a path of the machine as its last part."""
+        shown = [word.replace(str(self.data), "DATA").replace(str(self.output), "OUT") for word in words]
+        return shlex.join(["hf-ptm-ext", *(Path(word).name if word.startswith("/") else word for word in shown)])
 
 
 def needed(values: Any) -> list[Job]:
@@ -430,6 +445,7 @@ def main(plan: Callable[[Lab], None], about: Mapping[str, Any], doc: str) -> int
     parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
     parser.add_argument("--model", type=Path, help="folder of the base model (see weights.py)")
     parser.add_argument("--model_name", help="what the table calls it (default: the folder's name)")
+    parser.add_argument("--model_zh", type=Path, help="folder of a Chinese model, where the experiment has one")
     parser.add_argument("--teacher", type=Path, help="folder of a larger model, where the experiment has one")
     parser.add_argument("--output", type=Path, required=True, help="folder of all runs; the same one goes on")
     parser.add_argument("--seeds", type=int, nargs="+", default=about.get("seeds", [0, 1, 2, 3, 4]))

@@ -67,6 +67,15 @@ def test_units_of_a_dictionary_are_a_level_of_their_own(tmp_path):
     assert set(hidden.tolist()) == {0, len(place)}
 
 
+def test_attention_modes_of_unilm_are_drawn_as_asked(tmp_path):
+    asked = {"objective": "unilm", "corpus": "en", "vocab_size": 400, "max_train_rows": 40}
+    words = flags(output_dir=tmp_path / "out", mode_probabilities=["seq2seq=3", "left-to-right=1"], **asked)
+    job = Pretrain(*parse(words))
+    job.prepare()
+    trainer, _ = job.build("model", job.training_args)
+    assert trainer.data_collator.mode_probabilities == {"seq2seq": 0.75, "left-to-right": 0.25}
+
+
 def test_stages_of_levels_follow_the_batches(tmp_path):
     asked = {"objective": "ernie", "corpus": "zh", "segmenter": "jieba", "vocab_size": 3000}
     words = flags(output_dir=tmp_path, level_schedule=["0:basic=1", "2:phrase=1"], **asked)
@@ -134,6 +143,7 @@ def test_architectures_of_transformers_start_from_nothing(tmp_path):
         ("--objective ernie --entity_titles /nowhere", "`entity_titles` = /nowhere is no file here"),
         ("--objective ernie --segmenter jieba --level_weights entity=1", "levels among basic, phrase weights"),
         ("--objective ernie --segmenter jieba --level_weights basic", "such as basic=1,phrase=2, got 'basic'"),
+        ("--objective unilm --mode_probabilities seq=1", "modes among bidirectional, left-to-right"),
         ("--objective ernie --segmenter jieba --level_schedule 5:basic=1 0:phrase=1", "must be batches in order"),
     ],
 )  # fmt: skip

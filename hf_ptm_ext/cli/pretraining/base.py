@@ -23,6 +23,7 @@ For terms of several parts to be exact over an update, the wrapper's forward tak
 """
 
 import logging
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -61,6 +62,21 @@ PARALLEL = ("source_column", "target_column", "target_train_file", "target_valid
 def long_enough(row: dict[str, list[int]], shortest: int) -> bool:
     """Whether a row has so many tokens."""
     return len(row["input_ids"]) >= shortest
+
+
+def weights_of(option: str, text: str, names: Sequence[str], kind: str, hint: str = "") -> dict[str, float]:
+    """Name -> weight, of `basic=1,phrase=2`."""
+    try:
+        found = {name: float(weight) for name, weight in (part.split("=") for part in text.split(",") if part)}
+    except ValueError as error:
+        raise ValueError(f"`{option}` must give weights such as {names[0]}=1,{names[-1]}=2, got {text!r}.") from error
+    unknown = sorted(set(found) - set(names))
+    if unknown or any(not 0 <= weight < math.inf for weight in found.values()) or not sum(found.values()):
+        raise ValueError(
+            f"`{option}` must give {kind} among {', '.join(names)} weights that are not negative and not all 0, got "
+            f"{text!r}.{hint}"
+        )
+    return found
 
 
 class Objective(ABC):

@@ -18,6 +18,7 @@ from ...collators import (
     DataCollatorForUniLMPreTraining,
     DataCollatorForWholeWordMasking,
 )
+from ...collators.unilm import LM_MODES
 from ...conversion.entity_tables import EntityTable, read_titles
 from ...conversion.unilm_tokenizer import unilm_tokenizer
 from ...data import encode_entity_documents, entity_pairs
@@ -29,7 +30,7 @@ from ...models.processing_ernie_thu import ErnieThuProcessor
 from ...trainers.sentence_pairs import SentencePairModel, SentencePairTrainer
 from ..console import bar, phase
 from ..families import OWN_FAMILIES, attention, family_class, load_checkpoint, named_config, overrides
-from .base import Objective
+from .base import Objective, weights_of
 
 # Name of the entity table inside the trained folder, where the config points to.
 TABLE_FILE = "entity_table.safetensors"
@@ -268,6 +269,23 @@ class UniLMMasking(Masking):
     def fields(self) -> dict[str, Any]:
         """What the model's config is told."""
         return {"mask_token_id": self.tokenizer.mask_token_id, "eos_token_id": self.tokenizer.sep_token_id}
+
+    @cached_property
+    def modes(self) -> dict[str, Any]:
+        """How often each attention mode is drawn, if that is asked for."""
+        if (asked := self.options.mode_probabilities) is None:
+            return {}
+        weights = weights_of("mode_probabilities", ",".join(asked), LM_MODES, "modes")
+        return {"mode_probabilities": {name: one / sum(weights.values()) for name, one in weights.items()}}
+
+    def check(self) -> None:
+        """Refuse arguments that do not go together."""
+        super().check()
+        _ = self.modes
+
+    def collator_options(self, counts: Any) -> dict[str, Any]:
+        """The attention modes."""
+        return self.modes
 
 
 class EntityDenoising(Masking):

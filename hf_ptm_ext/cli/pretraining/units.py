@@ -1,6 +1,5 @@
 """Baidu's ERNIE 1.0: tokens, phrases of a segmenter, and entities of a dictionary are hidden as wholes."""
 
-import math
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -11,6 +10,7 @@ from ...conversion.entity_tables import read_titles
 from ...data import PieceWordIds, jieba_segmenter
 from ...models.annotations_ernie_thu import DictionaryLinker
 from ..console import phase
+from .base import weights_of
 from .masking import Masking
 
 COLUMNS = {"phrase": "phrase_ids", "entity": "entity_unit_ids"}
@@ -40,19 +40,7 @@ class UnitColumns:
         return {**row, **{name: words(row)["word_ids"] for name, words in self.columns.items()}}
 
 
-def weights_of(option: str, text: str, levels: tuple[str, ...]) -> dict[str, float]:
-    """Level -> weight, of `basic=1,phrase=2`."""
-    try:
-        found = {name: float(weight) for name, weight in (part.split("=") for part in text.split(",") if part)}
-    except ValueError as error:
-        raise ValueError(f"`{option}` must give weights such as basic=1,phrase=2, got {text!r}.") from error
-    unknown = sorted(set(found) - set(levels))
-    if unknown or any(not 0 <= weight < math.inf for weight in found.values()) or not sum(found.values()):
-        raise ValueError(
-            f"`{option}` must give levels among {', '.join(levels)} weights that are not negative and not all 0, got "
-            f"{text!r}. Phrases need `segmenter`, entities `entity_titles`."
-        )
-    return found
+NEEDS = "levels", " Phrases need `segmenter`, entities `entity_titles`."
 
 
 class UnitMasking(Masking):
@@ -84,7 +72,7 @@ class UnitMasking(Masking):
         options, levels = self.options, (BASIC, *self.levels)
         found: dict[str, Any] = {}
         if options.level_weights is not None:
-            found["level_weights"] = weights_of("level_weights", ",".join(options.level_weights), levels)
+            found["level_weights"] = weights_of("level_weights", ",".join(options.level_weights), levels, *NEEDS)
         if options.level_schedule is not None:
             stages = [stage.partition(":") for stage in options.level_schedule]
             begins = [int(begin) if begin.isdecimal() else -1 for begin, _, _ in stages]
@@ -93,7 +81,7 @@ class UnitMasking(Masking):
                     "`level_schedule` must be batches in order, each with weights, such as 0:basic=1 "
                     f"5000:basic=1,phrase=1, got {' '.join(options.level_schedule)}."
                 )
-            parts = [weights_of("level_schedule", text, levels) for _, _, text in stages]
+            parts = [weights_of("level_schedule", text, levels, *NEEDS) for _, _, text in stages]
             found["schedule"] = tuple(zip(begins, parts, strict=True))
         return found
 
