@@ -1,6 +1,7 @@
 """`hf-ptm-ext distill`: a student from a fine-tuned teacher, by seeds, beside it and the same student alone."""
 
 import logging
+from collections.abc import Sequence
 from copy import copy
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +17,8 @@ from .console import headline, phase
 from .curves import losses_of
 from .distill_arguments import THESEUS, parse, reads_predictions, stage_arguments
 from .distill_models import COSTS, Pair, costs
-from .evaluation import overlaps
+from .distill_rows import variants_of
+from .evaluation import TRAIN, overlaps
 from .loading import check_positions
 from .results import print_results
 from .runs import RUNS, write_json
@@ -43,6 +45,7 @@ class Distill(TaskJob):
     def __init__(self, *groups: Any):
         super().__init__(*groups)
         self.stages = self.training_args.stages
+        self._augmented: dict[int | None, list[dict[str, Any]]] = {}
         self.variants = (DISTILLED, ALONE) if self.training_args.baseline else (DISTILLED,)
 
     def check_models(self) -> None:
@@ -75,7 +78,8 @@ class Distill(TaskJob):
             args.teacher_check_rows = 0
         given = super().trainer_options(variant, args)
         if variant == DISTILLED:
-            given["train_dataset"] = [*given["train_dataset"], *self.unlabelled]
+            more = self.augmented(args.seed) if self.data_args.augment else []
+            given["train_dataset"] = [*given["train_dataset"], *self.unlabelled, *more]
         return given
 
     @cached_property
@@ -86,9 +90,7 @@ class Distill(TaskJob):
             return []
         with phase("reading the rows without labels"):
             found = self.task.prepare(list(type(self.task).read(data, data.unlabelled_file, None, unlabelled=True)))
-            evaluated = [self.task.text_of(one) for split in self.evaluated for one in self.splits.examples[split]]
-            there = overlaps(evaluated, [self.task.text_of(one) for one in found])
-            kept = [one for one, out in zip(found, there, strict=True) if not out]
+            kept = self._not_among(found, self.evaluated)
         if len(kept) < len(found):
             logger.warning(
                 "%d of %d rows of `unlabelled_file` are evaluation rows too, and are left out.",
@@ -98,7 +100,30 @@ class Distill(TaskJob):
         if not kept:
             raise ValueError(f"`unlabelled_file` = {data.unlabelled_file} has no row beside those that are evaluated.")
         self.splits.notes["unlabelled"] = {"rows": len(kept), "left_out": len(found) - len(kept)}
-        rows = self.encode(kept).inputs
+        return self._without_labels(kept)
+
+    def augmented(self, seed: int) -> list[dict[str, Any]]:
+        """Variants of a seed's training rows that are no row of the data; one draw for all seeds of the same rows."""
+        chosen, train = self.splits.sample(seed), self.splits.examples[TRAIN]
+        key = None if chosen is None else seed
+        if key not in self._augmented:
+            with phase("making variants of the training rows"):
+                rows = train if chosen is None else [train[place] for place in chosen]
+                made = variants_of(rows, self.data_args, self.tokenizer, key or 0, self.training_args.device)
+                kept = self._not_among(made, (TRAIN, *self.evaluated))
+            self.splits.notes["augmented"] = {"rows": len(kept)}
+            self._augmented[key] = self._without_labels(kept)
+        return self._augmented[key]
+
+    def _not_among(self, found: list[Any], splits: Sequence[str]) -> list[Any]:
+        """The examples that are not in some splits."""
+        known = [self.task.text_of(one) for split in splits for one in self.splits.examples[split]]
+        there = overlaps(known, [self.task.text_of(one) for one in found])
+        return [one for one, out in zip(found, there, strict=True) if not out]
+
+    def _without_labels(self, examples: list[Any]) -> list[dict[str, Any]]:
+        """Examples as rows that terms on the labels pass over."""
+        rows = self.encode(examples).inputs if examples else []
         hidden = (IGNORED if self.task.name == "classification" else [IGNORED] * len(row["input_ids"]) for row in rows)
         return [{**row, "labels": label} for row, label in zip(rows, hidden, strict=True)]
 

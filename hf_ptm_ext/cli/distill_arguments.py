@@ -47,6 +47,7 @@ class StudentArguments:
     student_name_or_path: str | None = option(
         None, "Begin with this checkpoint instead, of the teacher's vocabulary (a general student)."
     )
+    student_vectors_file: str | None = option(None, "Word vectors that a BiLSTM begins with, of their width.")
     license: str | None = option(None, "Licence of the student's weights, as the Hub spells it, for the card.")
 
     @property
@@ -57,6 +58,11 @@ class StudentArguments:
     def check(self, training: Any) -> None:
         """Refuse options of a student that what is asked for has not."""
         if self.student_class != BILSTM:
+            if self.student_vectors_file:
+                raise ValueError(
+                    f"`student_vectors_file` = {self.student_vectors_file} is for `student_class` = {BILSTM}, got "
+                    f"{self.student_class}: other students begin with the teacher's embeddings."
+                )
             return
         names = ("student_layers", "student_num_attention_heads", "student_size", "student_init")
         unread = [name for name in names if getattr(self, name) != type(self).__dataclass_fields__[name].default]
@@ -82,6 +88,14 @@ class DistillDataArguments(TaskDataArguments):
         None, "More rows of the task, of which the teacher alone tells something; labels in them are not read."
     )
 
+    augment: Size | None = option(
+        None, "Variants of each training text, of which the teacher alone tells something (papers: 20)."
+    )
+    augment_model: str | None = option(
+        None, "Masked LM that proposes their words, as TinyBERT's; else Distilled BiLSTM's way."
+    )
+    augment_vectors_file: str | None = option(None, "With it: word vectors, for words of several pieces.")
+
     def check(self, training: Any) -> None:
         """Refuse values that contradict each other; text needs no labels."""
         self.check_rows()
@@ -90,11 +104,19 @@ class DistillDataArguments(TaskDataArguments):
                 f"`unlabelled_file` = {self.unlabelled_file} goes with classification and tagging: plain text has no "
                 "labels, name all of it as `train_file`."
             )
-        if self.unlabelled_file and not reads_teacher(training):
+        if self.augment and self.task != "classification":
             raise ValueError(
-                f"`unlabelled_file` = {self.unlabelled_file} teaches nothing by `stages` that read labels alone. Take "
-                "a preset such as soft-labels or pkd, or leave the file out."
+                f"`augment` = {self.augment} changes words of classified texts, got `task` = {self.task}."
             )
+        for name, wanted in (("augment_model", "augment"), ("augment_vectors_file", "augment_model")):
+            if getattr(self, name) and not getattr(self, wanted):
+                raise ValueError(f"`{name}` = {getattr(self, name)} goes with `{wanted}`, got none: name both.")
+        for name in ("unlabelled_file", "augment"):
+            if getattr(self, name) and not reads_teacher(training):
+                raise ValueError(
+                    f"`{name}` = {getattr(self, name)} teaches nothing by `stages` that read labels alone. Take a "
+                    "preset such as soft-labels or pkd, or leave it out."
+                )
         if self.task != "masked-lm":
             super().check(training)
         elif not self.train_file or not (self.validation_file or self.test_file):

@@ -10,6 +10,7 @@ import torch
 import transformers
 from transformers import AutoConfig, set_seed
 
+from ..data.word_vectors import load_word_vectors
 from ..distillation import make_student
 from .checkpoint_names import tokenizer_of
 from .distill_arguments import BILSTM, StudentArguments
@@ -108,12 +109,19 @@ class Pair:
         }
         more: dict[str, Any] = {name: size for name, size in given.items() if size is not None}
         more["num_labels"] = len(self.task.labels)
+        vectors = args.student_vectors_file and load_word_vectors(args.student_vectors_file)
+        if vectors:
+            more["embedding_size"] = vectors.width
         config = DistilledBiLstmConfig(
             vocab_size=len(self.tokenizer),
             pad_token_id=self.tokenizer.pad_token_id,
             **more,
         )
-        return DistilledBiLstmForSequenceClassification(config)
+        model = DistilledBiLstmForSequenceClassification(config)
+        if vectors:
+            found = model.set_word_vectors(self.tokenizer, vectors)
+            logger.info("%d of %d pieces begin with a vector", found, config.vocab_size)
+        return model
 
 
 def _init(text: str) -> Any:

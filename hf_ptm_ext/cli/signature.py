@@ -22,7 +22,10 @@ FREE_ARGUMENTS = (
     *("push_to_hub", "hub_", "use_cpu", "dataloader_num", "dataloader_pin", "dataloader_pre", "dataloader_per"),
     *("ddp_", "local_rank", "torch_compile", "per_device_eval_batch_size", "debug", "license", "data_license"),
 )
-MODELS = ("model_name_or_path", "teacher_name_or_path", "student_name_or_path", "config_name", "tokenizer_name")
+MODELS = (
+    *("model_name_or_path", "teacher_name_or_path", "student_name_or_path", "config_name", "tokenizer_name"),
+    "augment_model",
+)
 # Options beside `..._file` that name files or folders.
 FILES = (
     "kg",

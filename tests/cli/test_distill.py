@@ -87,6 +87,55 @@ def test_rows_without_labels_teach_by_the_teacher_alone(data, teacher, tmp_path,
     assert all(torch.isfinite(torch.tensor(run["test"]["accuracy"])) for run in results["runs"])
 
 
+def vectors_file(tmp_path, tokenizer):
+    """Word vectors of 4 numbers of every piece that is a word."""
+    words = [word for word in sorted(tokenizer.get_vocab()) if word.isalpha()]
+    lines = [f"{word} {number} 1 0 0.5" for number, word in enumerate(words)]
+    (tmp_path / "vectors.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return tmp_path / "vectors.txt", words
+
+
+@pytest.mark.parametrize("proposed", [False, True])
+def test_variants_of_the_training_rows_are_labelled_by_the_teacher(data, teacher, tmp_path, monkeypatch, proposed):  # noqa: F811
+    seen = []
+    inner = DistillationTrainer.__init__
+
+    def remembered(trainer, *args, **kwargs):
+        seen.append(kwargs["train_dataset"])
+        inner(trainer, *args, **kwargs)
+
+    monkeypatch.setattr(DistillationTrainer, "__init__", remembered)
+    stages = json.dumps({"distil": {"preset": "soft-labels", "num_train_epochs": 1}})
+    options = {"student_layers": 1, "stages": stages, "train_sample": 6, "seeds": [0, 1], "augment": 3}
+    if proposed:
+        tokenizer = AutoTokenizer.from_pretrained(data / "bert")
+        tokenizer.save_pretrained(tmp_path / "mlm")
+        BertForMaskedLM(AutoModel.from_pretrained(data / "bert").config).save_pretrained(tmp_path / "mlm")
+        vectors, _ = vectors_file(tmp_path, tokenizer)
+        options |= {"augment_model": tmp_path / "mlm", "augment_vectors_file": vectors}
+    results = distill(tmp_path / "out", teacher, data / "texts.tsv", baseline=False, **options)
+    for rows in seen:
+        told = [row["labels"] == -100 for row in rows]
+        assert told[:6] == [False] * 6
+        assert 6 < sum(told) <= 6 * 2 * 3 + 6  # of pairs up to two rounds
+        assert all(told[6:])
+    assert results["data"]["augmented"]["rows"] == len(seen[-1]) - 6
+    assert [row["input_ids"] for row in seen[0]] != [row["input_ids"] for row in seen[1]]
+
+
+def test_a_bilstm_begins_with_word_vectors_of_their_width(data, teacher, tmp_path, capsys):  # noqa: F811
+    vectors, words = vectors_file(tmp_path, AutoTokenizer.from_pretrained(data / "bert"))
+    stages = json.dumps({"distil": {"preset": "bilstm", "max_steps": 1, "learning_rate": 0.0}})
+    options = {"stages": stages, "baseline": False, "student_vectors_file": vectors}
+    distill(tmp_path / "out", teacher, data / "texts.tsv", "distill_bilstm.yaml", **options)
+    student = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
+    number = AutoTokenizer.from_pretrained(tmp_path / "out").convert_tokens_to_ids(words[3])
+    assert student.config.embedding_size == 4
+    assert student.get_input_embeddings().weight[number].tolist() == [3, 1, 0, 0.5]
+    distill(tmp_path / "no", teacher, data / "texts.tsv", code=2, **options)
+    assert "is for `student_class` = distilled_bilstm" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "recipe", sorted(path.name for path in CONFIGS.glob("distill_*.yaml") if "bilstm" not in path.name)
 )
@@ -187,6 +236,9 @@ def test_stages_may_be_yaml_and_changed_by_flags():
             {"unlabelled_file": "a.tsv", "stages": '{"a": {"objectives": {"labels": 1}}}'},
             "teaches nothing by `stages` that read labels alone",
         ),
+        ({"augment": 2, "task": "tagging"}, "changes words of classified texts"),
+        ({"augment": 2, "stages": '{"a": {"objectives": {"labels": 1}}}'}, "`augment` = 2 teaches nothing"),
+        ({"augment_model": "a"}, "goes with `augment`, got none"),
         ({"task": "question-answering"}, "`task` must be one of classification, tagging, masked-lm"),
     ],
 )
