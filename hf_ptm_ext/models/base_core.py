@@ -15,7 +15,7 @@ from transformers import initialization as init
 from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import ModelOutput
 from transformers.utils.generic import merge_with_config_defaults
-from transformers.utils.output_capturing import capture_outputs
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .encoder_core import EncoderLayer, SelfAttention, refuse_unknown_arguments
 from .inputs_core import first_token_states
@@ -56,6 +56,11 @@ def encoder_forward(forward: Callable[..., Any]) -> Callable[..., Any]:
     return merge_with_config_defaults(capture_outputs(forward))
 
 
+def by_depth(layer: type[nn.Module]) -> OutputRecorder:
+    """A recorder of states whose last one, -1, is that of the last layer that runs, however many share weights."""
+    return OutputRecorder(layer, num_hidden_layers_key="depth")
+
+
 class FamilyPreTrainedModel(CheckedLoading, PreTrainedModel):
     """Base of a family's base class: an encoder of BERT's kind unless the family says otherwise."""
 
@@ -67,7 +72,7 @@ class FamilyPreTrainedModel(CheckedLoading, PreTrainedModel):
     _supports_attention_backend = True
     _can_compile_fullgraph = True
     _no_split_modules: Any = ["Embeddings", "EncoderLayer"]
-    _can_record_outputs: Any = {"hidden_states": EncoderLayer, "attentions": SelfAttention}
+    _can_record_outputs: Any = {"hidden_states": by_depth(EncoderLayer), "attentions": SelfAttention}
     _legacy_keys = {r"^module\.": ""}  # a DataParallel wrapper's prefix
     # The class of `cls.predictions`, whose bias begins at 0.
     _vocabulary_head: type[nn.Module] = LMPredictionHead

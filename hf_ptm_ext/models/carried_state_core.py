@@ -1,5 +1,6 @@
 """Generation whose cache is what a model hands on from one segment to the next, `carried_state`."""
 
+import copy
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ class CarriedStateGeneration(Behind):
     """
 
     carried_state: str
+    _is_stateful = True  # assisted decoding is refused: a state does not go back
 
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:
@@ -65,6 +67,12 @@ class CarriedStateGeneration(Behind):
             texts = (state[0] if torch.is_tensor(state[0]) else state[0][0]).shape[1]
             model_kwargs[self.carried_state] = of_rows(state, torch.arange(texts).repeat_interleave(expand_size))
         return input_ids, model_kwargs
+
+    def _get_logits_processor(self: Any, generation_config: Any, *args: Any, **kwargs: Any) -> Any:
+        """As upstream; `guidance_scale` reads its other text anew in each step, since it carries no such state."""
+        anew = copy.copy(generation_config)
+        anew.use_cache = False
+        return super()._get_logits_processor(anew, *args, **kwargs)
 
     @staticmethod
     def _reorder_cache(state: Any, beam_idx: torch.Tensor) -> Any:

@@ -125,9 +125,10 @@ class EncoderInside(Base):
     vocab_size = _of_encoder("vocab_size")
 
     @classmethod
-    def get_config_dict(cls: Any, source: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    def get_config_dict(cls: Any, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """As upstream; the configuration of an encoder alone is refused, whose weights have other names."""
-        fields, kwargs = super().get_config_dict(source, **kwargs)
+        source = [*args, kwargs.get("pretrained_model_name_or_path")][0]
+        fields, kwargs = super().get_config_dict(*args, **kwargs)
         if fields.get("model_type", cls.model_type) != cls.model_type and "encoder_config" not in fields:
             raise ValueError(
                 f"{source} is a {fields['model_type']}, an encoder alone: a {cls.model_type} model begins with it by "

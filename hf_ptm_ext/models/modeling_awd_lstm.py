@@ -293,7 +293,6 @@ class AwdLstmForCausalLM(
     """
 
     carried_state = "past_state"
-    _is_stateful = True
     _tied_weights_keys = {"lm_head.weight": "awd_lstm.embeddings.word_embeddings.weight"}
     _prediction_heads = {"lm_head": "language-model head"}
     _optional_labels = ("shift_labels",)

@@ -205,11 +205,12 @@ class Context2VecForMaskedLM(TaskHead, Context2VecPreTrainedModel, encoder=Conte
     def _resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Module:
         """As upstream; target words come and go too, and new ones begin as all did."""
         resized, old = super()._resize_token_embeddings(*args, **kwargs), self.targets
-        self.targets = Context2VecTargets(self.config, resized.weight.shape[0]).to(old.weight)
+        number = len(resized.get_parameter("weight"))
+        self.targets = Context2VecTargets(self.config, number).to(old.weight)
         self._init_weights(self.targets)
         with torch.no_grad():
             for name, kept in old.named_parameters():
-                rows = min(len(kept), resized.weight.shape[0])
+                rows = min(len(kept), number)
                 self.targets.get_parameter(name)[:rows] = kept[:rows]
         self.freeze()
         return resized

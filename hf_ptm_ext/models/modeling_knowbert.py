@@ -15,7 +15,7 @@ from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils.output_capturing import OutputRecorder
 
-from .base_core import FamilyPreTrainedModel, encoder_forward
+from .base_core import FamilyPreTrainedModel, by_depth, encoder_forward
 from .candidates_knowbert import Entities, decode_links, linking_sums, read_candidates
 from .configuration_knowbert import AUTO_MAP, HF_PTM_EXT_VERSION, KnowBertConfig
 from .encoder_core import Encoder, EncoderLayer, Pooler, SelfAttention
@@ -113,7 +113,7 @@ class KnowBertPreTrainedModel(FamilyPreTrainedModel):
     config_class = KnowBertConfig
     _no_split_modules = ["Embeddings", "KnowBertLayer", "KnowledgeAttention"]
     _can_record_outputs = {
-        "hidden_states": OutputRecorder(KnowBertLayer),
+        "hidden_states": by_depth(KnowBertLayer),
         "attentions": OutputRecorder(SelfAttention, index=1, layer_name="encoder.layer"),
     }
     _auto_map = AUTO_MAP

@@ -11,7 +11,7 @@ from torch import nn
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils.output_capturing import OutputRecorder
 
-from .base_core import FamilyPreTrainedModel, encoder_forward
+from .base_core import FamilyPreTrainedModel, by_depth, encoder_forward
 from .configuration_zen import AUTO_MAP, HF_PTM_EXT_VERSION, ZenConfig
 from .encoder_core import Pooler, SelfAttention
 from .inputs_core import Embeddings, build_attention_mask, checked_positions, has_empty_row
@@ -47,7 +47,7 @@ class ZenPreTrainedModel(FamilyPreTrainedModel):
     _supports_flash_attn = True
     _no_split_modules = ["Embeddings", "ZenNgramEmbeddings", "EncoderLayer", "ZenTextLayer"]
     _can_record_outputs = {
-        "hidden_states": OutputRecorder(ZenTextLayer),
+        "hidden_states": by_depth(ZenTextLayer),
         "attentions": OutputRecorder(SelfAttention, index=1, layer_name="layer"),
     }
     _auto_map = AUTO_MAP

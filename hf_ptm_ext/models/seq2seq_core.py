@@ -226,7 +226,7 @@ class Seq2SeqDecoderStack(Seq2SeqStack):
     """The same for the decoder, which has a cache and sees a source."""
 
     _can_record_outputs: Any = {
-        "hidden_states": Seq2SeqLayer,
+        "hidden_states": OutputRecorder(Seq2SeqLayer, num_hidden_layers_key="decoder_layers"),
         "attentions": OutputRecorder(Seq2SeqAttention, index=1, layer_name="self_attn"),
         "cross_attentions": OutputRecorder(Seq2SeqAttention, index=1, layer_name="encoder_attn"),
     }

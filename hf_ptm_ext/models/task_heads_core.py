@@ -296,18 +296,22 @@ class MultipleChoiceHead(TaskHead):
             labels: `(batch,)` index of the right choice.
             num_items_in_batch: number of labels over all micro-batches of one update.
             inputs: the encoder's inputs with a dimension for the choices, `(batch, choices, seq_len)` for instance,
-                and `output_hidden_states`, `output_attentions`, `return_dict` as upstream.
+                and `output_hidden_states`, `output_attentions`, `return_dict` as upstream. One of `(batch,)` holds
+                for all choices of its row.
 
         Returns:
             `loss` and `logits` `(batch, choices)`.
         """
         given = inputs["inputs_embeds"] if inputs.get("input_ids") is None else inputs["input_ids"]
+        choices = given.shape[1]
         flat = {
-            name: value.flatten(0, 1) if name in self._columns and value is not None else value
+            name: value.flatten(0, 1) if value.dim() > 1 else value.repeat_interleave(choices)
             for name, value in inputs.items()
+            if name in self._columns and value is not None
         }
+        flat = {**inputs, **flat}
         outputs = self.encode(**flat)
-        logits = self.classifier(self.dropout(outputs.pooler_output)).view(-1, given.shape[1])
+        logits = self.classifier(self.dropout(outputs.pooler_output)).view(-1, choices)
         loss = None if labels is None else classification_loss(logits, labels, num_items_in_batch)
         return self.head_output(MultipleChoiceModelOutput, outputs, loss=loss, logits=logits)
 

@@ -19,7 +19,10 @@ def model(request):
     return TransfoXLLMHeadModel(TransfoXLConfig(**SIZES, **LONG)).eval()
 
 
-@pytest.mark.parametrize("how", [{}, {"num_beams": 3}, {"num_return_sequences": 2, "do_sample": True}], ids=str)
+HOW = ({}, {"num_beams": 3}, {"num_return_sequences": 2, "do_sample": True}, {"guidance_scale": 2.5})
+
+
+@pytest.mark.parametrize("how", HOW, ids=str)
 def test_state_in_generation(model, how):
     """Beams take their states with them; a state of the caller's is each beam's and sample's."""
     ids = torch.randint(5, 60, (2, 6))
@@ -34,3 +37,8 @@ def test_state_in_generation(model, how):
     given = {model.carried_state: model(ids[:, :3])[model.carried_state]}
     assert torch.equal(written(ids[:, 3:], **given), whole)
     assert torch.equal(written(ids[:, 3:], use_cache=False, **given), whole)
+
+
+def test_assisted_decoding_is_refused(model):
+    with pytest.raises(ValueError, match="stateful"):
+        model.generate(torch.tensor([[5, 6]]), prompt_lookup_num_tokens=2, do_sample=False)

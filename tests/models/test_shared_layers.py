@@ -327,3 +327,13 @@ def test_travels_without_the_package(tmp_path):
         "    torch.testing.assert_close(logits, torch.load(root / f'{name}.pt'))\n"
         "    assert type(model).__module__.startswith('transformers_modules')\n"
     )
+
+
+@pytest.mark.parametrize("family", sorted({*FAMILIES} - {"UniLM"}))
+@torch.no_grad()
+def test_the_last_states_are_those_of_the_last_layer_that_runs(family):
+    model = model_of(family, "Model", num_hidden_layers=2, num_hidden_groups=2, inner_group_num=2)
+    states = model(**inputs_of(family), output_hidden_states=True).hidden_states
+    chosen = model(**inputs_of(family), output_hidden_states=[1, -1]).hidden_states
+    assert [one is None for one in chosen] == [True, False, True, True, False]
+    assert torch.equal(chosen[-1], states[-1])

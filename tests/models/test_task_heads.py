@@ -78,3 +78,13 @@ def test_help_shows_every_argument_of_an_encoder_and_an_example_of_every_class(f
     for name, head in classes.items():
         assert inspect.getdoc(head).count("\nExamples:\n    >>> ") == 1, name
         assert f"{name}(" in inspect.getdoc(head)
+
+
+@torch.no_grad()
+def test_one_value_a_row_holds_for_all_its_choices():
+    sizes = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
+    config = hf_ptm_ext.UniLMConfig(**sizes, mask_token_id=4, eos_token_id=3)
+    model, ids = hf_ptm_ext.UniLMForMultipleChoice(config).eval(), torch.randint(5, 60, (2, 3, 7))
+    lengths = torch.tensor([4, 2])
+    each = model(input_ids=ids, source_lengths=lengths[:, None].expand(2, 3)).logits
+    assert torch.equal(model(input_ids=ids, source_lengths=lengths).logits, each)

@@ -1,5 +1,7 @@
 """The MASS family passes the conformance suite of encoder-decoders, generation included."""
 
+import torch
+
 from hf_ptm_ext.models.configuration_mass import MassConfig
 from hf_ptm_ext.models.modeling_mass import (
     MassForConditionalGeneration,
@@ -56,7 +58,12 @@ class MassCase:
 
 
 class TestMass(MassCase, EncoderDecoderConformance):
-    pass
+    @torch.no_grad()
+    def test_the_last_states_of_the_deeper_side(self):
+        head = self.heads[0]
+        output = self.model(head, decoder_layers=3)(**self.inputs(head), output_hidden_states=[-1])
+        assert [one is None for one in output.decoder_hidden_states] == [True, True, True, False]
+        assert [one is None for one in output.encoder_hidden_states] == [True, True, False]
 
 
 class TestMassGeneration(MassCase, EncoderDecoderGenerationChecks):
