@@ -113,6 +113,7 @@ _PUBLIC = {
         "SentiLareModel",
         "SupersenseModel",
         "UnicoderTrainer",
+        "WeightAverageCallback",
         "hidden_word_loss",
     ),
     "weights": ("extend_embeddings", "transfer_vocabulary"),

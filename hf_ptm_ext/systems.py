@@ -65,7 +65,7 @@ KnowBERT | knowbert | KnowBertForPreTraining
 KT-NET | ktnet | KtNetForQuestionAnswering
     | DataCollatorForConcepts | qa | -
     | https://aclanthology.org/P19-1226 | Enhancing Pre-Trained Language Representations with Rich Knowledge for MRC
-    | families/ktnet | -
+    | families/ktnet | finetune ktnet.yaml --model_name_or_path BERT --concepts wn=words.tsv --concept_vectors wn=v.txt
 NEZHA | nezha | NezhaForPreTraining | DataCollatorForWholeWordMasking | mlm nsp | trainers.PreTrainingTrainer
     | 1909.00204 | NEZHA: Neural Contextualized Representation for Chinese Language Understanding
     | families/nezha | pretrain wwm_zh.yaml --model_name_or_path NEZHA --next_sentence_prediction true

@@ -367,6 +367,7 @@ class RowArguments(ReadArguments):
 QUESTIONS = (
     *("question_column", "context_column", "answers_column", "doc_stride", "max_question_length", "max_answer_length"),
     *("n_best_size", "null_score_diff_threshold", "best_null_threshold", "answer_metric"),
+    *("concepts", "concept_vectors", "max_concepts", "freeze_encoder"),
 )
 TRIPLES = (
     "triple_task",

@@ -18,7 +18,18 @@ if TYPE_CHECKING:
 # Families, each with a module of its name in `hf_ptm_ext.conversion`.
 FAMILIES = (
     *("awd_lstm", "context2vec", "cove", "elmo", "ernie_thu", "ib_bert", "k_adapter", "kbert", "knowbert"),
-    *("mass", "mass_nmt", "nezha", "skip_thought", "spanbert", "static_embedding", "tinybert", "transfo_xl", "unilm"),
+    *(
+        "ktnet",
+        "mass",
+        "mass_nmt",
+        "nezha",
+        "skip_thought",
+        "spanbert",
+        "static_embedding",
+        "tinybert",
+        "transfo_xl",
+        "unilm",
+    ),
     "zen",
 )
 CONFIG_NAMES = ("config.json", "bert_config.json", "ernie_config.json", "options.json")
@@ -57,7 +68,7 @@ FAMILY_OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         },
     ),
     "--encoder": (
-        ("k_adapter",),
+        ("k_adapter", "ktnet"),
         {"help": "the folder or repository of the encoder (default: none, it is new)"},
     ),
 }

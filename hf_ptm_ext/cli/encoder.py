@@ -32,6 +32,23 @@ class Encoder:
                 f"`kg` needs a checkpoint that reads as a K-BERT ({', '.join(READ_AS_KBERT)}), got a "
                 f"{config.model_type}. Name such a one, or leave the graphs out."
             )
+        self.concepts: Any = knowledge if knowledge is not None and knowledge.concepts else None
+        self.of_concepts = self.concepts is not None or config.model_type == "ktnet"
+        if self.concepts is not None and task.head != "QuestionAnswering":
+            raise ValueError(
+                f"`concepts` (KT-NET) serve question answering, got `task` = {task.name}: leave them out."
+            )
+        self.freeze = knowledge is not None and knowledge.freeze_encoder
+        if self.freeze and not self.of_concepts:
+            raise ValueError("`freeze_encoder` is the first stage of a KT-NET, got no `concepts`: leave it out.")
+
+    @cached_property
+    def known(self) -> Any:
+        """Knowledge base -> name -> rows of its table, and the tables."""
+        from .concepts import read_concepts
+
+        with phase("reading the concepts"):
+            return read_concepts(self.concepts)
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -82,4 +99,21 @@ class Encoder:
         config = type(config).from_dict({**config.to_dict(), **fields}) if fields else config
         self.task.configure(config)
         classes = {"labels": self.task.labels, "theirs": self.classes}
-        return load_model(cls, self.name, config=config, tokenizer=self.tokenizer, **classes, **source)
+        if config.model_type == "ktnet":
+            config.freeze_encoder = self.freeze
+        model = load_model(cls, self.name, config=config, tokenizer=self.tokenizer, **classes, **source)
+        return model if self.concepts is None else self._with_concepts(model)
+
+    def _with_concepts(self, model: Any) -> Any:
+        """A KT-NET on a model's encoder, or a KT-NET with other concepts."""
+        from ..models.modeling_ktnet import KtNetForQuestionAnswering
+
+        rows, tables = self.known
+        if not isinstance(model, KtNetForQuestionAnswering):
+            sizes = {base: [len(table), table.dim] for base, table in tables.items()}
+            options: dict[str, Any] = {"knowledge_bases": sizes, "freeze_encoder": self.freeze}
+            model = KtNetForQuestionAnswering.from_encoder(model.base_model, **options)
+        for base, table in tables.items():
+            model.set_concept_table(base, table)
+        model.concepts = rows
+        return model

@@ -6,16 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..models.concepts_ktnet import ConceptFinder
 from ..models.configuration_kbert import POOLINGS
+from ..trainers import WeightAverageCallback
 from .arguments import CheckpointArguments, SeededArguments, TaskDataArguments, parse_seeded
 from .encoder import Encoder
 from .options import option
 from .ranges import Below1, Size
 from .seeded import TaskJob
+from .tasks.question_answering import CONCEPTS
 
 logger = logging.getLogger(__name__)
 
 WITH, WITHOUT, TEXT_ONLY = "with kg", "kg=None", "fine-tuned"
+WITH_CONCEPTS, WITHOUT_CONCEPTS = "with concepts", "concepts=None"
 
 
 @dataclass
@@ -29,7 +33,7 @@ class FinetuneModelArguments(CheckpointArguments):
 
 @dataclass
 class KnowledgeGraphArguments:
-    """Knowledge that is put into the text (K-BERT)."""
+    """Knowledge that is put into the text (K-BERT), or given to its tokens (KT-NET)."""
 
     kg: list[str] | None = option(
         None,
@@ -44,13 +48,27 @@ class KnowledgeGraphArguments:
     pooling: str | None = option(
         None, "What a K-BERT classifier pools (default: first, if the model says nothing).", choices=POOLINGS
     )
-    baseline: bool = option(True, "With kg: also train the same model without knowledge, with each seed.")
+    concepts: list[str] | None = option(
+        None,
+        "Questions: NAME=FILE for each knowledge base, lines word<TAB>concept<TAB>concept...; the model, any of word "
+        "pieces, then becomes a KT-NET.",
+    )
+    concept_vectors: list[str] | None = option(
+        None, "Questions: NAME=FILE with the concepts' vectors, lines `concept v1 v2 ...` or an entity table."
+    )
+    max_concepts: Size = option(20, "Questions: most concepts of a word.")
+    freeze_encoder: bool = option(False, "Questions: leave the encoder of a KT-NET as it is (its first stage).")
+    baseline: bool = option(True, "With kg or concepts: also train the same model without knowledge, with each seed.")
 
     def check(self, training: Any) -> None:
         """Refuse values that contradict each other."""
         for name in ("pooling", "use_predicate"):
             if getattr(self, name) is not None and not self.kg:
                 raise ValueError(f"`{name}` needs `kg`, got none. Name the graphs, or leave `{name}` out.")
+        if self.kg and self.concepts:
+            raise ValueError(f"`kg` and `concepts` exclude each other, got {self.kg} and {self.concepts}.")
+        if self.concept_vectors and not self.concepts:
+            raise ValueError(f"`concept_vectors` needs `concepts`, got none beside {self.concept_vectors}.")
 
 
 @dataclass
@@ -62,6 +80,9 @@ class FinetuneArguments(SeededArguments):
         None, "Layers of the checkpoint that stay: every-other, how many, or numbers from 0 such as 0,2,5."
     )
     layer_drop: Below1 = option(0.0, "LayerDrop: chance of each layer to be left out of an update (paper: 0.2).")
+    ema_decay: Below1 = option(
+        0.0, "Judge and save a moving average of the weights with this decay (KT-NET: 0.9999; default 0: none)."
+    )
 
 
 GROUPS = (FinetuneModelArguments, TaskDataArguments, KnowledgeGraphArguments, FinetuneArguments)
@@ -106,6 +127,7 @@ class Finetune(EncoderJob):
         super().__init__(model_args, data_args, knowledge, training_args)
         self.knowledge = knowledge
         self.found: dict[str, dict[str, float]] = {}
+        self.told: dict[str, Any] = {}
 
     def model(self, variant: str, args: Any) -> Any:
         """The checkpoint with a head, or a part of its layers."""
@@ -115,15 +137,18 @@ class Finetune(EncoderJob):
         return model if kept is None else keep_layers(model, kept)
 
     def trainer(self, model: Any, variant: str, args: Any) -> Any:
-        """The Trainer of a run, with LayerDrop if asked."""
+        """The Trainer of a run, with LayerDrop and averaged weights if asked."""
         from ..compression import LayerDropCallback
 
-        more = {"callbacks": [LayerDropCallback(args.layer_drop)]} if args.layer_drop else {}
-        return self.plain_trainer(model, variant, args, **more)
+        callbacks: list[Any] = [LayerDropCallback(args.layer_drop)] if args.layer_drop else []
+        callbacks += [WeightAverageCallback(args.ema_decay)] if args.ema_decay else []
+        return self.plain_trainer(model, variant, args, callbacks=callbacks)
 
     def look(self) -> None:
-        """Count the knowledge that is in the text; the checkpoint's own graph counts too."""
+        """Count the knowledge that is in the text; the checkpoint's own graph or concepts count too."""
         self.variants = (TEXT_ONLY,)
+        if self.encoder.of_concepts:
+            self._look_for_concepts()
         if getattr(self.tokenizer, "kg", None) is None:
             return
         self.variants = (WITH, WITHOUT) if self.knowledge.baseline else (WITH,)
@@ -137,9 +162,36 @@ class Finetune(EncoderJob):
                 "of the same language and domain."
             )
 
+    def _look_for_concepts(self) -> None:
+        known = self.encoder.known[0] if self.encoder.concepts else self.encoder.model().concepts
+        if known is None:
+            logger.warning(
+                "%s is a KT-NET without the concepts of words, so it is trained without any: name them by `concepts` "
+                "and `concept_vectors`.",
+                self.model_args.model_name_or_path,
+            )
+            return
+        self.finder = ConceptFinder(self.tokenizer, known)
+        self.told = {"concepts": {base: len(names) for base, names in known.items()}}
+        self.variants = (WITH_CONCEPTS, WITHOUT_CONCEPTS) if self.knowledge.baseline else (WITH_CONCEPTS,)
+        for split in self.splits.examples:
+            rows = [row[CONCEPTS] for row in self.splits.rows(split, WITH_CONCEPTS).inputs]
+            share = sum(any(map(len, token)) for row in rows for token in row) / sum(map(len, rows))
+            self.found[split] = {"tokens_with_concepts": share}
+            logger.info("%.1f %% of the tokens of the %s rows have concepts", 100 * share, split)
+        if not self.found["train"]["tokens_with_concepts"]:
+            raise ValueError(
+                "`concepts` name no word of the training data, so they would teach nothing. Use those of its "
+                "language, and an encoder of word pieces."
+            )
+
     def encode(self, examples: Sequence[Any], variant: str = "") -> Any:
         options = {"kg": None} if variant == WITHOUT else {}
-        return self.task.encode(examples, self.tokenizer, self.data_args.max_seq_length, **options)
+        rows = self.task.encode(examples, self.tokenizer, self.data_args.max_seq_length, **options)
+        if variant == WITH_CONCEPTS:
+            for row in rows.inputs:
+                row[CONCEPTS] = self.finder.of_row(row["input_ids"])
+        return rows
 
     def results(self, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """What `results.json` says; `knowledge`, how much of it was found in the text of each split."""
@@ -150,12 +202,13 @@ class Finetune(EncoderJob):
         if self.knowledge.kg:
             graphs = ", ".join(Path(file).name for file in self.knowledge.kg)
             given["training"] = {"knowledge graphs": graphs, "max_entities": self.knowledge.max_entities}
+        given["training"] |= self.told | ({"encoder": "frozen"} if self.knowledge.freeze_encoder else {})
         layers = {"layers kept": self.training_args.layer_keep, "LayerDrop": self.training_args.layer_drop}
+        layers["average of weights"] = self.training_args.ema_decay
         given["training"] |= {name: value for name, value in layers.items() if value}
         if self.found:
-            given["data"] = {
-                "branches per row": {split: found["branches_per_row"] for split, found in self.found.items()}
-            }
+            name = "tokens_with_concepts" if self.encoder.of_concepts else "branches_per_row"
+            given["data"] = {name.replace("_", " "): {split: found[name] for split, found in self.found.items()}}
         return given
 
 

@@ -61,6 +61,9 @@ def content_of(name: str, value: Any, revision: str | None = None) -> Any:
         return [content_of(name, one, revision) for one in value]
     if not isinstance(value, (str, Path)) or not str(value):
         return value
+    if name in ("concepts", "concept_vectors"):  # NAME=FILE
+        base, _, file = str(value).partition("=")
+        return f"{base}={content_of('kg', file)}"
     model, path = name in MODELS, Path(value)
     if not model and not name.endswith("_file") and name not in FILES:
         return str(value)

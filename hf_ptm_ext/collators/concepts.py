@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from transformers import BatchEncoding, DataCollatorWithPadding, PreTrainedTokenizerBase
 
-from ..models.annotations_ernie_thu import DictionaryLinker
+from ..models.concepts_ktnet import ConceptFinder, padded_concepts
 from .vocabulary import check_tokenizer
 
 
@@ -27,7 +26,8 @@ class DataCollatorForConcepts:
     Args:
         tokenizer: Fast tokenizer of the rows, of word pieces.
         concepts: Knowledge base -> name -> rows of its table, in the order of the model's config: words with their
-            synsets, names of entities with their categories.
+            synsets, names of entities with their categories; a model that `finetune --concepts` trained has them as
+            `model.concepts`.
         max_concepts: Most concepts of a token; the first ones count.
         pad_to_multiple_of: Pad to a multiple of this length.
 
@@ -47,35 +47,11 @@ class DataCollatorForConcepts:
 
     def __post_init__(self) -> None:
         check_tokenizer("tokenizer", self.tokenizer)
-        self._known = {name: {title.lower(): ids for title, ids in one.items()} for name, one in self.concepts.items()}
-        self._linkers = {
-            name: DictionaryLinker({title: title for title in one}, ignore_case=True)
-            for name, one in self._known.items()
-        }
+        self._finder = ConceptFinder(self.tokenizer, self.concepts, self.max_concepts)
 
     def __call__(self, features: Sequence[Mapping[str, Any]]) -> BatchEncoding:
         """Make a batch."""
         padded = DataCollatorWithPadding(self.tokenizer, pad_to_multiple_of=self.pad_to_multiple_of)
         batch = dict(padded([dict(row) for row in features]))
-        found = [self._of_row(ids) for ids in batch["input_ids"].tolist()]
-        width = max(1, *(len(one) for row in found for token in row for one in token))
-        filled = [[[[*one, *[0] * (width - len(one))] for one in token] for token in row] for row in found]
-        return BatchEncoding({**batch, "concept_ids": torch.tensor(filled, dtype=torch.long)})
-
-    def _of_row(self, ids: Sequence[int]) -> list[list[Sequence[int]]]:
-        """The concepts of each token in each knowledge base."""
-        special = set(self.tokenizer.all_special_ids)
-        text, spans = "", []
-        for number, piece in zip(ids, self.tokenizer.convert_ids_to_tokens(list(ids)), strict=True):
-            # A special token parts two texts: nothing is a mention across it.
-            word = "\n\n" if number in special else piece.removeprefix("##")
-            text += "" if piece.startswith("##") or not text or number in special else " "
-            spans.append((len(text), len(text) + len(word)))
-            text += word
-        concepts: list[list[Sequence[int]]] = [[() for _ in self._known] for _ in ids]
-        for place, (name, linker) in enumerate(self._linkers.items()):
-            for one in linker([text])[0]:
-                for token, (begin, end) in enumerate(spans):
-                    if begin < one.end and end > one.start and ids[token] not in special:
-                        concepts[token][place] = list(self._known[name][str(one.id)])[: self.max_concepts]
-        return concepts
+        found = [self._finder.of_row(ids) for ids in batch["input_ids"].tolist()]
+        return BatchEncoding({**batch, "concept_ids": padded_concepts(found, batch["input_ids"].shape[1])})

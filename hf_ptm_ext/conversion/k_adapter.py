@@ -173,22 +173,13 @@ class KAdapterLayout(Layout):
 
     def convert_checkpoint(self, original: Mapping[str, torch.Tensor], options: Mapping[str, Any]) -> Conversion:
         """Convert a file; the option `encoder` names what the encoder's weights are taken from."""
-        options = dict(options)
-        encoder = options.pop("encoder", None)
-        loaded = None
-        if encoder is not None:
-            from transformers import AutoModel
-
-            loaded = AutoModel.from_pretrained(encoder)
-            options["encoder_config"] = loaded.config.to_dict()
+        options, encoder = with_encoder(options)
         check_options(options, FIELDS)
         assumed = self.complete_options(options, {self.describe_key(key)[0]: one for key, one in original.items()})
         config = self.convert_config(options)
         layout, converted = self.of(original, config), self.convert_state_dict(original, config)
-        if loaded is not None:
-            own = layout.shapes(config, {})
-            weights = {f"{OUR_ENCODER}model.{name}": tensor for name, tensor in loaded.state_dict().items()}
-            converted |= {name: tensor for name, tensor in weights.items() if name in own}
+        own = layout.shapes(config, {}) if encoder else {}
+        converted |= {f"{OUR_ENCODER}{name}": one for name, one in encoder.items() if f"{OUR_ENCODER}{name}" in own}
         return layout.reported(original, converted, config, assumed)
 
     def check_ours(self, ours: Mapping[str, torch.Tensor], config: Any) -> None:
@@ -218,6 +209,19 @@ class KAdapterLayout(Layout):
                 "`save_adapter` writes the adapter alone."
             )
         return self.revert_state_dict(ours, config), self.revert_config(config)
+
+
+def with_encoder(options: Mapping[str, Any]) -> tuple[dict[str, Any], Tensors]:
+    """Options whose `encoder`, if it is named, has become its configuration, and its weights."""
+    options = dict(options)
+    name = options.pop("encoder", None)
+    if name is None:
+        return options, {}
+    from transformers import AutoModel
+
+    loaded = AutoModel.from_pretrained(name)
+    weights = {f"model.{key}": tensor for key, tensor in loaded.state_dict().items()}
+    return {**options, "encoder_config": loaded.config.to_dict()}, weights
 
 
 LAYOUT = KAdapterLayout()

@@ -4,7 +4,9 @@ An encoder whose tokens take what they need of the concepts of knowledge bases, 
 (see `knowledge_ktnet.py`). Padding is left out of the matching; the loss runs over all positions, as in the reference.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,15 +14,19 @@ from torch import nn
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils.generic import can_return_tuple
+from transformers.utils.hub import cached_file
 
 from .base_core import FamilyPreTrainedModel, arguments_of
 from .composite_core import CompositeModel, EncoderUser, kept_states
+from .concepts_ktnet import CONCEPTS_FILE, ConceptFinder, padded_concepts
 from .configuration_ktnet import AUTO_MAP, HF_PTM_EXT_VERSION, KtNetConfig
 from .encoder_core import refuse_unknown_arguments
 from .knowledge_ktnet import KnowledgeMemoryLayer, SelfMatchingLayer
 from .losses_core import value_outside
 from .mask_contract_core import read_attention_mask, two_dimensional
 from .task_heads_core import QuestionAnsweringHead
+
+WHERE = ("subfolder", "revision", "token", "cache_dir", "local_files_only", "force_download")  # a file of a repository
 
 
 class KtNetPreTrainedModel(CompositeModel, FamilyPreTrainedModel):
@@ -30,7 +36,6 @@ class KtNetPreTrainedModel(CompositeModel, FamilyPreTrainedModel):
     config_class = KtNetConfig
     base_model_prefix = "ktnet"
     _auto_map = AUTO_MAP
-    _has_converter = False
     _code_version = HF_PTM_EXT_VERSION
 
     def _init_weights(self, module: nn.Module) -> None:
@@ -192,7 +197,8 @@ class KtNetForQuestionAnswering(QuestionAnsweringHead, KtNetPreTrainedModel, enc
     """KT-NET with start and end logits for extractive question answering.
 
     `from_encoder(CHECKPOINT, knowledge_bases=...)` begins with a trained encoder; concept tables are set by
-    `set_concept_table`.
+    `set_concept_table`. `concepts`, knowledge base -> name -> rows of its table, are saved with it: by them the
+    question-answering pipeline finds the concepts of a text.
 
     Examples:
         >>> import torch
@@ -208,4 +214,36 @@ class KtNetForQuestionAnswering(QuestionAnsweringHead, KtNetPreTrainedModel, enc
         super(QuestionAnsweringHead, self).__init__(config)
         self.add_encoder(pooled=False)
         self.qa_outputs = nn.Linear(config.output_size, 2)
+        self.concepts: dict[str, dict[str, Sequence[int]]] | None = None
+        self._finder: ConceptFinder | None = None
         self.post_init()
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Load as upstream does, with the concepts that were saved."""
+        found = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        if pretrained_model_name_or_path is not None:
+            where = {name: kwargs[name] for name in WHERE if name in kwargs}
+            missing = dict.fromkeys(("missing_entries", "connection_errors", "gated_repo"), False)
+            missing = {f"_raise_exceptions_for_{name}": value for name, value in missing.items()}
+            file = cached_file(pretrained_model_name_or_path, CONCEPTS_FILE, **where, **missing)
+            if file is not None:
+                model = found[0] if isinstance(found, tuple) else found
+                model.concepts = json.loads(Path(file).read_text(encoding="utf-8"))
+        return found
+
+    def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
+        """Save as upstream does, with the concepts."""
+        super().save_pretrained(save_directory, *args, **kwargs)
+        if self.concepts is not None and kwargs.get("is_main_process", True):
+            text = json.dumps(self.concepts, ensure_ascii=False)
+            Path(save_directory, CONCEPTS_FILE).write_text(text, encoding="utf-8")
+
+    def inputs_beside(self, input_ids: torch.Tensor, tokenizer: Any) -> dict[str, torch.Tensor]:
+        """What a pipeline gives beside the text: the concepts of each token."""
+        if self.concepts is None:
+            return {}
+        if self._finder is None or self._finder.tokenizer is not tokenizer:
+            self._finder = ConceptFinder(tokenizer, self.concepts)
+        found = [self._finder.of_row(ids) for ids in input_ids.tolist()]
+        return {"concept_ids": padded_concepts(found, input_ids.shape[1])}

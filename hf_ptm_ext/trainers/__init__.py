@@ -2,6 +2,7 @@
 
 from .auxiliary import AuxiliaryObjectiveTrainer
 from .auxiliary_lm import AuxiliaryLanguageModelCallback
+from .averaging import WeightAverageCallback
 from .base import PtmTrainer, ResumableTrainer
 from .bptt import BpttTrainer
 from .entity_replacement import EntityReplacementModel, EntityReplacementTrainer
@@ -97,6 +98,7 @@ __all__ = [
     "UnfreezingCallback",
     "UnicoderModel",
     "UnicoderTrainer",
+    "WeightAverageCallback",
     "check_hub",
     "checkpoints",
     "discriminative_learning_rates",

@@ -245,7 +245,10 @@ class TestMistakes:
 
     def test_options_of_another_family(self, source, tmp_path, capsys):
         assert convert(source, tmp_path / "target", "--encoder", "bert") == 2
-        assert "`--encoder` is one of the options of k_adapter, got spanbert: leave it out." in capsys.readouterr().err
+        assert (
+            "`--encoder` is one of the options of k_adapter and ktnet, got spanbert: leave it out."
+            in capsys.readouterr().err
+        )
 
     def test_missing_vocabulary(self, source, tmp_path, capsys):
         shutil.rmtree(tmp_path / "target", ignore_errors=True)

@@ -19,6 +19,7 @@ from ...data.question_answering import (
 )
 from ...hub import add_question_answering_pipeline
 from ...metrics.answers import answer_tokens, best_null_threshold, overlap_answer, question_answering_scores
+from ...models.concepts_ktnet import padded_concepts
 from ...objectives.token_losses import update_loss
 from ...pipelines.postprocessing import postprocess_qa_predictions
 from ..arguments import AUTO, TaskDataArguments
@@ -29,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 # Of a window, what the model does not take.
 PLACES = ("example_id", "offset_mapping", "null_index")
+CONCEPTS = "concept_ids"
 GUESSED = 1000  # training questions that choose the simple guess
 
 
@@ -242,6 +244,8 @@ class SpanLabels:
         """Make a batch."""
         batch = self.pad(rows)
         batch["labels"] = torch.stack([batch.pop(position) for position in POSITIONS], dim=1)
+        if CONCEPTS in rows[0]:  # KT-NET's
+            batch[CONCEPTS] = padded_concepts([row[CONCEPTS] for row in rows], batch["input_ids"].shape[1])
         return batch
 
 
