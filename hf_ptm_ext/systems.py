@@ -66,6 +66,7 @@ KT-NET | ktnet | KtNetForQuestionAnswering
     | DataCollatorForConcepts | qa | -
     | https://aclanthology.org/P19-1226 | Enhancing Pre-Trained Language Representations with Rich Knowledge for MRC
     | families/ktnet | finetune ktnet.yaml --model_name_or_path BERT --concepts wn=words.tsv --concept_vectors wn=v.txt
+    --train_file train.json --test_file dev.json
 NEZHA | nezha | NezhaForPreTraining | DataCollatorForWholeWordMasking | mlm nsp | trainers.PreTrainingTrainer
     | 1909.00204 | NEZHA: Neural Contextualized Representation for Chinese Language Understanding
     | families/nezha | pretrain wwm_zh.yaml --model_name_or_path NEZHA --next_sentence_prediction true

@@ -40,7 +40,9 @@ class Encoder:
             )
         self.freeze = knowledge is not None and knowledge.freeze_encoder
         if self.freeze and not self.of_concepts:
-            raise ValueError("`freeze_encoder` is the first stage of a KT-NET, got no `concepts`: leave it out.")
+            raise ValueError(
+                f"`freeze_encoder` is of a KT-NET, got a {config.model_type} and no `concepts`: leave it out."
+            )
 
     @cached_property
     def known(self) -> Any:

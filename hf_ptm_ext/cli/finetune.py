@@ -181,8 +181,8 @@ class Finetune(EncoderJob):
             logger.info("%.1f %% of the tokens of the %s rows have concepts", 100 * share, split)
         if not self.found["train"]["tokens_with_concepts"]:
             raise ValueError(
-                "`concepts` name no word of the training data, so they would teach nothing. Use those of its "
-                "language, and an encoder of word pieces."
+                f"`concepts` of {self.told['concepts']} words name none of the training data, so they would teach "
+                "nothing. Use those of its language, and an encoder of word pieces."
             )
 
     def encode(self, examples: Sequence[Any], variant: str = "") -> Any:
