@@ -79,6 +79,11 @@ def group_wise_fake_quant(weight: torch.Tensor, bits: int, groups: int = 128) ->
 # ---- modules ----
 
 
+def is_repeated() -> bool:
+    """Whether a forward pass is one again, in the backward pass that needs its states (gradient checkpointing)."""
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
+
+
 class FakeQuant:
     """Mixed into `nn.Linear` and `nn.Embedding`; `quant` says how, buffers `*_threshold` and `quant_step` remember."""
 
@@ -93,7 +98,7 @@ class FakeQuant:
             return False
         if not self.training or not self.quant["start_step"]:
             return True
-        return bool(self.quant_step >= self.quant["start_step"])
+        return bool(self.quant_step - int(is_repeated()) >= self.quant["start_step"])
 
     def quantized_weight(self) -> torch.Tensor:
         """The weights on their grid."""
@@ -106,7 +111,7 @@ class FakeQuant:
         largest = states.detach().abs().max().to(threshold.dtype)
         if self.quant["mode"] == DYNAMIC:
             return fake_quantize(states, largest, self.quant["activation_bits"])
-        if self.training:
+        if self.training and not is_repeated():
             decay, first = self.quant["ema_decay"], self.quant_step == self.quant["start_step"]
             with torch.no_grad():
                 threshold.copy_(torch.where(first, largest, threshold - (1 - decay) * (threshold - largest)))
@@ -114,7 +119,7 @@ class FakeQuant:
 
     def count(self) -> None:
         """Count a forward pass of training."""
-        if self.training and self.quant["mode"] != NONE:
+        if self.training and self.quant["mode"] != NONE and not is_repeated():
             self.quant_step += 1
 
 

@@ -23,6 +23,9 @@ else:
 FIELD = "int8"
 LEVELS = 127
 PART = 1 << 17  # numbers that are rounded together
+SHAPES = 256  # shapes of inputs whose memory is remembered
+# Names of projections that read the same input: one product for all of them.
+TOGETHER = (("query", "key", "value"), ("q_proj", "k_proj", "v_proj"), ("q_lin", "k_lin", "v_lin"), ("q", "k", "v"))
 TINY = 1e-12  # of a threshold: all zeros stay zeros
 
 
@@ -37,23 +40,40 @@ def to_whole(values: torch.Tensor, scale: torch.Tensor, levels: int = LEVELS) ->
 
 
 class _Scratch(threading.local):
-    """Memory of a thread in which inputs are rounded, kept from call to call: fresh pages cost more than the sums."""
+    """What a thread keeps from call to call: memory in which inputs are rounded, since fresh pages cost more than the
+    sums, and what was computed for projections of the same input that are still to come."""
 
     def __init__(self) -> None:
         with torch.inference_mode(False):
             self.part, self.memory = torch.empty(PART), torch.empty(0, dtype=torch.int8)
+        self.views: dict[torch.Size, tuple[torch.Tensor, torch.Tensor]] = {}
+        self.of_input: Any = None
+        self.waiting: dict[int, torch.Tensor] = {}
 
-    def whole(self, values: torch.Tensor, scale: float) -> torch.Tensor:
+    def whole(self, values: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
         """Whole numbers of 8 bits, valid until the next call; made in parts that stay in the cache."""
-        size, flat = values.numel(), values.reshape(-1)
-        if self.memory.numel() < size:
-            with torch.inference_mode(False):
+        shape = values.shape
+        if shape not in self.views:
+            self._make_views(shape)
+        part, whole = self.views[shape]
+        if part.shape == shape:
+            return whole.copy_(torch.mul(values, scale, out=part).round_().clamp_(-LEVELS, LEVELS))
+        flat, memory = values.reshape(-1), whole.view(-1)
+        for first in range(0, len(flat), PART):
+            one = flat[first : first + PART]
+            part = torch.mul(one, scale, out=self.part[: len(one)])
+            memory[first : first + PART].copy_(part.round_().clamp_(-LEVELS, LEVELS))
+        return whole
+
+    def _make_views(self, shape: torch.Size) -> None:
+        size = shape.numel()
+        with torch.inference_mode(False):
+            if self.memory.numel() < size:
                 self.memory = torch.empty(size, dtype=torch.int8)
-        for first in range(0, size, PART):
-            part = self.part[: min(PART, size - first)]
-            torch.mul(flat[first : first + PART], scale, out=part)
-            self.memory[first : first + len(part)].copy_(part.round_().clamp_(-LEVELS, LEVELS))
-        return self.memory[:size].view(values.shape)
+            if self.memory.numel() == size or len(self.views) > SHAPES:
+                self.views.clear()  # those of other memory, or too many
+            part = self.part[:size].view(shape) if size <= PART else self.part
+            self.views[shape] = part, self.memory[:size].view(shape)
 
 
 _SCRATCH = _Scratch()
@@ -61,11 +81,38 @@ _SCRATCH = _Scratch()
 
 def has_kernel(states: torch.Tensor) -> bool:
     """Whether the product is one of int8."""
-    on_cpu = states.device.type == "cpu" and states.dtype == torch.float32
-    return on_cpu and torch.backends.mkldnn.is_available() and not torch.compiler.is_compiling()
+    there = states.is_cpu and states.dtype is torch.float32 and torch.backends.mkldnn.is_available()
+    return there and not torch.compiler.is_compiling()
 
 
-class Int8Linear(nn.Module):
+class Int8Module(nn.Module):
+    """What stores its weights as whole numbers, and keeps what follows from them until they change."""
+
+    qweight: nn.Parameter
+    kept: Any = None
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """The weights in floating point, for code that reads them."""
+        return self.qweight / scale_of(self.get_buffer("weight_threshold"))
+
+    def forget(self) -> None:
+        """Let go what followed from other weights."""
+        self.kept = None
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self.forget()
+        super()._load_from_state_dict(*args, **kwargs)
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Any:
+        self.forget()
+        return super()._apply(*args, **kwargs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "kept": None}  # the kernel's order is not to be copied
+
+
+class Int8Linear(Int8Module):
     """A projection of whole numbers.
 
     Args:
@@ -84,63 +131,103 @@ class Int8Linear(nn.Module):
         self.register_buffer("weight_threshold", torch.ones(1))
         self.register_buffer("input_threshold", torch.ones(1) if static else None)
         self.register_buffer("output_threshold", torch.ones(1) if static and requantize else None)
-        self._packed: tuple[Any, ...] | None = None
-
-    @property
-    def weight(self) -> torch.Tensor:
-        """The weights in floating point, for code that reads them."""
-        return self.qweight / scale_of(self.get_buffer("weight_threshold"))
+        self.together: list[Int8Linear] = [self]  # those that read the same input
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         """`(..., in_features)` to `(..., out_features)`."""
-        learnt: Any = self.input_threshold
-        of_output: Any = self.output_threshold
-        dtype = states.dtype
-        threshold = states.detach().abs().max()[None] if learnt is None else learnt
-        if has_kernel(states):
-            output = self._product(states.detach(), threshold)
-        else:
-            input_scale = scale_of(threshold)
-            scale = scale_of(self.get_buffer("weight_threshold")) * input_scale
-            output = nn.functional.linear(to_whole(states, input_scale), self.qweight.to(dtype)) / scale
-            output = output if self.bias is None else output + self._rounded_bias(scale)
+        output = self._product(states) if has_kernel(states) else self._in_floats(states)
         if self.requantize:
-            output_scale = scale_of(output.detach().abs().max() if of_output is None else of_output)
-            output = to_whole(output, output_scale).div_(output_scale)
-        return output.to(dtype)
+            learnt: Any = self.output_threshold
+            scale = scale_of(output.detach().abs().max() if learnt is None else learnt)
+            output = to_whole(output, scale).div_(scale).to(states.dtype)
+        return output
 
-    def _rounded_bias(self, scale: torch.Tensor) -> Any:
+    def threshold_of(self, states: torch.Tensor) -> torch.Tensor:
+        """The learnt threshold of the inputs, or that of these."""
+        learnt: Any = self.input_threshold
+        return states.detach().abs().max()[None] if learnt is None else learnt
+
+    def rounded_bias(self, scale: torch.Tensor) -> Any:
+        """The bias as a whole number has it; `None` without."""
         return None if self.bias is None else (self.bias.detach() * scale).round() / scale
 
-    def _product(self, states: torch.Tensor, threshold: torch.Tensor) -> torch.Tensor:
-        if self._packed is None:  # in the kernel's own order
-            weight_scale = scale_of(self.get_buffer("weight_threshold"))
-            zero, packed = torch.zeros(1, dtype=torch.int32), torch.ops.onednn.qlinear_prepack(self.qweight, None)
-            learnt = None if self.input_threshold is None else self._of_input(threshold, weight_scale)
-            self._packed = packed, 1 / weight_scale, zero, weight_scale, learnt
-        packed, step, zero, weight_scale, learnt = self._packed
-        scale, bias = self._of_input(threshold, weight_scale) if learnt is None else learnt
-        whole = _SCRATCH.whole(states.reshape(-1, self.in_features), scale)
-        given: Any = (whole, 1 / scale, 0, packed, step, zero, bias, 1.0, 0, torch.float32, "none", [], "")
-        return torch.ops.onednn.qlinear_pointwise(*given).reshape(*states.shape[:-1], self.out_features)
+    def _in_floats(self, states: torch.Tensor) -> torch.Tensor:
+        input_scale = scale_of(self.threshold_of(states))
+        scale = scale_of(self.get_buffer("weight_threshold")) * input_scale
+        output = nn.functional.linear(to_whole(states, input_scale), self.qweight.to(states.dtype)) / scale
+        return (output if self.bias is None else output + self.rounded_bias(scale)).to(states.dtype)
 
-    def _of_input(self, threshold: torch.Tensor, weight_scale: torch.Tensor) -> tuple[float, Any]:
+    def _product(self, states: torch.Tensor) -> torch.Tensor:
+        group = self.together
+        if len(group) == 1:
+            if self.kept is None:
+                self.kept = Kernel(group)
+            one: torch.Tensor = self.kept(states)
+            return one
+        waiting = _SCRATCH.waiting
+        if _SCRATCH.of_input is states and id(self) in waiting:
+            return waiting.pop(id(self))
+        if any(id(one) in waiting for one in group) or not alike(group):  # inputs of their own, in truth
+            self.forget()
+            for one in group:
+                one.together = [one]
+            return self._product(states)
+        if self.kept is None:
+            kernel = Kernel(group)
+            for one in group:
+                one.kept = kernel
+        found = self.kept(states).split([one.out_features for one in group], -1)
+        _SCRATCH.of_input, _SCRATCH.waiting = states, {id(one): own for one, own in zip(group, found, strict=True)}
+        return _SCRATCH.waiting.pop(id(self))
+
+    def forget(self) -> None:
+        """Let go what followed from other weights, also of those that it is computed with."""
+        for one in self.together:
+            one.kept = None
+
+
+class Kernel:
+    """oneDNN's product for a projection, or for several of the same input, whose columns follow each other."""
+
+    def __init__(self, members: list[Int8Linear]):
+        self.members, self.op = members, torch.ops.onednn.qlinear_pointwise.default
+        self.scales = [scale_of(one.get_buffer("weight_threshold")) for one in members]
+        weight = torch.cat([one.qweight for one in members]) if len(members) > 1 else members[0].qweight
+        self.packed = torch.ops.onednn.qlinear_prepack(weight, None)
+        # One for all columns, or one for each.
+        widths = [one.out_features if len(members) > 1 else 1 for one in members]
+        self.step = torch.cat([(1 / scale).expand(width) for scale, width in zip(self.scales, widths, strict=True)])
+        self.zero = torch.zeros(len(self.step), dtype=torch.int32)
+        learnt: Any = members[0].input_threshold
+        self.learnt = None if learnt is None else self.of_input(learnt)
+
+    def of_input(self, threshold: torch.Tensor) -> tuple[torch.Tensor, float, Any]:
+        """What inputs are multiplied by, its inverse, and the biases."""
         scale = scale_of(threshold)
-        return float(scale), self._rounded_bias(weight_scale * scale)
+        found = [one.rounded_bias(own * scale) for one, own in zip(self.members, self.scales, strict=True)]
+        return scale, 1 / float(scale), None if found[0] is None else torch.cat(found)
 
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        self._packed = None
-        super()._load_from_state_dict(*args, **kwargs)
-
-    def _apply(self, *args: Any, **kwargs: Any) -> Any:
-        self._packed = None
-        return super()._apply(*args, **kwargs)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_packed": None}  # the kernel's order is not to be copied
+    def __call__(self, states: torch.Tensor) -> torch.Tensor:
+        """The columns of all members."""
+        if states.requires_grad:
+            states = states.detach()
+        scale, step, bias = self.learnt or self.of_input(self.members[0].threshold_of(states))
+        given: Any = (_SCRATCH.whole(states, scale), step, 0, self.packed, self.step, self.zero, bias)
+        found: torch.Tensor = self.op(*given, 1.0, 0, torch.float32, "none", [], "")
+        return found
 
 
-class Int8Embedding(nn.Module):
+def alike(group: list[Int8Linear]) -> bool:
+    """Whether one product serves projections of the same input: those that learnt of it learnt the same."""
+    if group[0].kept is not None:
+        return True
+    learnt: list[Any] = [one.input_threshold for one in group]
+    return len({one.bias is None for one in group}) == 1 and (
+        learnt[0] is None or all(torch.equal(one, learnt[0]) for one in learnt)
+    )
+
+
+class Int8Embedding(Int8Module):
     """A table of whole numbers."""
 
     def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None):
@@ -149,18 +236,20 @@ class Int8Embedding(nn.Module):
         self.qweight = nn.Parameter(torch.zeros(num_embeddings, embedding_dim, dtype=torch.int8), requires_grad=False)
         self.register_buffer("weight_threshold", torch.ones(1))
 
-    @property
-    def weight(self) -> torch.Tensor:
-        """The rows in floating point, for code that reads them."""
-        return self.qweight / scale_of(self.get_buffer("weight_threshold"))
-
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """`(...)` ids to `(..., embedding_dim)`."""
-        return nn.functional.embedding(ids, self.qweight) / scale_of(self.get_buffer("weight_threshold"))
+        scale, compiling = self.kept, torch.compiler.is_compiling()
+        if scale is None or compiling:
+            scale = scale_of(self.get_buffer("weight_threshold"))
+            self.kept = None if compiling else scale
+        return nn.functional.embedding(ids, self.qweight) / scale
 
 
 def put_int8(model: Any, places: dict[str, dict[str, Any]]) -> None:
-    """Put empty modules of whole numbers where `places` says; ties of weights follow."""
+    """Put empty modules of whole numbers where `places` says; ties of weights follow.
+
+    Projections of an attention that read the same input are told of each other.
+    """
     for name, options in places.items():
         owner, _, child = name.rpartition(".")
         old: Any = model.get_submodule(name)
@@ -174,6 +263,13 @@ def put_int8(model: Any, places: dict[str, dict[str, Any]]) -> None:
         bias = getattr(old, "bias", None)
         if bias is not None:  # ties to it stay
             new.bias = bias
+    for name in dict.fromkeys(name.rpartition(".")[0] for name in places):
+        owner = model.get_submodule(name)
+        for names in TOGETHER:
+            parts: list[Any] = [getattr(owner, one, None) for one in names]
+            if all(isinstance(one, Int8Linear) for one in parts) and len({one.in_features for one in parts}) == 1:
+                for one in parts:
+                    one.together = parts
     tied = getattr(model, "_tied_weights_keys", None)
     if isinstance(tied, dict):
         model._tied_weights_keys = {_renamed(model, one): _renamed(model, other) for one, other in tied.items()}

@@ -141,8 +141,9 @@ class ExtractiveQuestionAnsweringPipeline(ChunkPipeline):
             padding = {"padding": True} if width is None else {"padding": "max_length", "max_length": width}
             # On the right, wherever the tokenizer pads: absolute positions do not depend on the batch then.
             batch = dict(self.tokenizer.pad(rows, return_tensors="pt", padding_side="right", **padding))
-        if hasattr(self.model, "inputs_beside"):  # KT-NET's concepts
-            batch |= self.model.inputs_beside(batch["input_ids"], self.tokenizer)
+        beside: Any = getattr(self.model, "inputs_beside", None)
+        if beside is not None:  # KT-NET's concepts
+            batch |= beside(batch["input_ids"], self.tokenizer)
         taken = inspect.signature(self.model.forward).parameters
         inputs: dict[str, Any] = {name: values.to(self.device) for name, values in batch.items() if name in taken}
         if "use_cache" in taken:

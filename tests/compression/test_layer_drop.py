@@ -1,6 +1,8 @@
 """LayerDrop: which layers stay, sub-networks as plain checkpoints, training with dropped layers on any encoder."""
 
 import copy
+import json
+import sys
 
 import pytest
 import torch
@@ -20,6 +22,8 @@ from transformers import (
 import hf_ptm_ext
 from hf_ptm_ext import LayerDropCallback, keep_layers
 from hf_ptm_ext.compression import LayerDrop, every_other
+from tests.processes import leave_the_others
+from tests.trainers.test_distributed import launch
 
 SIZES = {"vocab_size": 40, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32}
 SIZES |= {"num_hidden_layers": 4, "max_position_embeddings": 32}
@@ -156,9 +160,10 @@ def rows(number=24):
     ]
 
 
-def train(folder, *callbacks, model_type="bert", resume=None, **fields):
+def train(folder, *callbacks, model_type="bert", resume=None, dropout=None, **fields):
     torch.manual_seed(0)
-    dropout = {"hidden_dropout_prob": 0.1} if model_type == "bert" else {}
+    if dropout is None:
+        dropout = {"hidden_dropout_prob": 0.1} if model_type == "bert" else {}
     config = config_of(model_type, **dropout)
     args = {"output_dir": str(folder), "max_steps": 6, "per_device_train_batch_size": 4, "learning_rate": 1e-3}
     args |= {"report_to": "none", "disable_tqdm": True, "use_cpu": True, "save_strategy": "no", "seed": 3}
@@ -237,3 +242,49 @@ def test_a_model_trained_with_layer_drop_can_be_cut(tmp_path):
     assert whole < 0.2
     assert with_drop < 0.3
     assert without > 1
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("model_type", ["bert", "spanbert", "ernie_thu"])
+def test_checkpointed_gradients_are_those_of_the_same_layers(model_type, reentrant):
+    """What the backward pass computes again leaves out what the forward pass left out."""
+
+    def gradients(checkpointing):
+        model = AutoModelForSequenceClassification.from_config(config_of(model_type, hidden_dropout_prob=0.0))
+        torch.manual_seed(1)
+        for value in model.parameters():
+            torch.nn.init.normal_(value, std=0.1)
+        drop = LayerDrop(model)
+        drop.dropped = [False, True, False, True]
+        if checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+        for _ in range(2):  # the second time it is known what a layer gives
+            model.train()(**inputs_of(model_type), labels=torch.tensor([1, 0])).loss.backward()
+        return [torch.zeros_like(value) if value.grad is None else value.grad for value in model.parameters()]
+
+    for one, other in zip(gradients(True), gradients(False), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_two_processes_leave_the_same_layers_out(tmp_path):
+    """An update of two processes, each with half of the rows, is that of one: weights after all of them are equal."""
+    whole = train(tmp_path / "one", LayerDropCallback(0.5), **TWO)
+    output = launch(29641, "-m", "tests.compression.test_layer_drop", str(tmp_path / "two"))
+    found = json.loads(output.partition("RESULT")[2].splitlines()[0])
+    for name, value in whole.model.named_parameters():
+        assert found[name] == pytest.approx(value.flatten()[:20].tolist(), rel=1e-4, abs=1e-5), name
+
+
+TWO = {"dropout": {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}, "optim": "sgd", "max_steps": 4}
+TWO |= {"per_device_train_batch_size": 24, "learning_rate": 0.1}  # all rows are in each update
+TWO |= {"average_tokens_across_devices": False}  # the head's loss is a mean over rows
+
+
+if __name__ == "__main__":
+    one = train(sys.argv[1], LayerDropCallback(0.5), **{**TWO, "per_device_train_batch_size": 12})
+    if one.is_world_process_zero():
+        values = {name: value.flatten()[:20].tolist() for name, value in one.model.named_parameters()}
+        print("RESULT" + json.dumps(values))
+    del one
+    leave_the_others()

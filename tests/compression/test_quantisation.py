@@ -16,6 +16,7 @@ from transformers import (
     BertConfig,
     BertForMaskedLM,
     BertForSequenceClassification,
+    BertModel,
     Trainer,
     TrainingArguments,
 )
@@ -188,6 +189,49 @@ def test_families_as_whole_numbers_with_and_without_the_kernel(tmp_path, model_t
     most = 0.5 * (exact - expected).abs().mean()
     assert (by_kernel - expected).abs().mean() < most
     assert (loaded(**BATCH).last_hidden_state - by_kernel).abs().mean() < most
+
+
+def test_projections_of_the_same_input_are_one_product():
+    encoder = BertModel(BertConfig(**SIZES, is_decoder=True, add_cross_attention=True)).eval()
+    states = {"encoder_hidden_states": torch.randn(2, 4, 16), **BATCH}
+    model = calibrate(prepare_fake_quant(encoder, ema_decay=0.9), [states])
+    whole = to_int8(model)
+    with torch.no_grad():
+        expected = model(**states).last_hidden_state
+        for _ in range(2):
+            assert_agrees(whole(**states).last_hidden_state, expected, 2e-4)
+    layer = whole.encoder.layer[0]
+    own, other = layer.attention.self, layer.crossattention.self
+    assert own.query.kept is own.key.kept is own.value.kept
+    assert other.query.kept is not other.key.kept  # of another input, which its threshold tells
+    values = torch.randn(2, 3, 16)
+    together = [part(values) for part in (own.value, own.query, own.key)]
+    again = copy.deepcopy(own)
+    for part, expected in zip((again.value, again.query, again.key), together, strict=True):
+        part.together = [part]
+        assert_agrees(part(values), expected, 1e-6)
+    # Inputs that differ after all, with thresholds that do not.
+    assert_agrees(own.query(values + 1), again.query(values + 1), 1e-6)
+    assert_agrees(own.key(values), together[2], 1e-6)
+    assert own.query.kept is not own.key.kept
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("start", [0, 1])
+def test_a_checkpointed_pass_counts_once(start, reentrant):
+    def trained(checkpointing):
+        model = prepare_fake_quant(masked_lm(), ema_decay=0.9, start_step=start)
+        torch.manual_seed(1)  # dropout, too, is the same when it is computed again
+        if checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+        for shift in range(3):
+            ids = BATCH["input_ids"] + shift
+            model.train()(input_ids=ids, labels=ids).loss.backward()
+        return {**model.state_dict(), **{name: value.grad for name, value in model.named_parameters()}}
+
+    plain = trained(False)
+    for name, value in trained(True).items():
+        torch.testing.assert_close(value, plain[name], rtol=1e-5, atol=1e-6, msg=name)
 
 
 def rows():
