@@ -162,8 +162,8 @@ class Int8Linear(Int8Module):
         if len(group) == 1:
             if self.kept is None:
                 self.kept = Kernel(group)
-            one: torch.Tensor = self.kept(states)
-            return one
+            output: torch.Tensor = self.kept(states)
+            return output
         waiting = _SCRATCH.waiting
         if _SCRATCH.of_input is states and id(self) in waiting:
             return waiting.pop(id(self))
