@@ -71,20 +71,6 @@ def test_the_golden_goes_back_to_its_own_names(golden):
         convert_layers({name: one for name, one in state.items() if "sentinel" not in name}, model.config)
 
 
-def test_what_is_saved_gives_the_golden_again(golden, tmp_path):
-    facts, tensors, _, model = golden
-    model.save_pretrained(tmp_path)
-    loaded = AutoModelForQuestionAnswering.from_pretrained(tmp_path)
-    assert list(loaded.config.knowledge_bases) == list(facts["config"]["kbs"])
-    concepts = {name: tensors[f"input.{name}_ids"] for name in facts["config"]["kbs"]}
-    inputs = {"attention_mask": tensors["input.mask"][..., 0], "concept_ids": concepts}
-    with torch.no_grad():
-        found = loaded(encoder_hidden_states=tensors["input.bert_output"], **inputs)
-    close(found.start_logits, tensors["out.start_logits"])
-    with pytest.raises(ValueError, match="`knowledge_base_order` must name each of"):
-        KtNetConfig(knowledge_bases={"wn": [9, 4]}, knowledge_base_order=["nell"])
-
-
 def test_a_single_knowledge_base_has_names_without_it():
     config = KtNetConfig(encoder_config=TINY, knowledge_bases={"wn": [9, 4]})
     model = KtNetForQuestionAnswering(config).eval()
