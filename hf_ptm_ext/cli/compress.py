@@ -210,7 +210,11 @@ class Compress(EncoderJob):
 
     def print(self, results: dict[str, Any]) -> None:
         """Print the scores, sizes and times."""
-        names = ("MB", "zeros", *(name for rows in BATCHES for name in (f"ms, {rows} rows", "times as fast")))
+        names = (
+            "MB",
+            "zeros",
+            *(name for rows in BATCHES for name in (f"ms, {rows} row{'s' * (rows > 1)}", "times as fast")),
+        )
         print_results(results, self.task.shown, self.output, costs=(names, cost_rows(results)))
 
 
