@@ -36,8 +36,9 @@ def evidence_of(system: str) -> str:
 def differences(experiment: Mapping[str, Any]) -> list[str]:
     """Each comparison as a line, with its interval in every column."""
     lines: dict[str, list[str]] = {}
+    digits = experiment.get("digits", 1)
     for one in experiment.get("differences", ()):
-        told = f"{one['mean']:+.1f} ({one['low']:+.1f} .. {one['high']:+.1f})"
+        told = "{mean:+.{d}f} ({low:+.{d}f} .. {high:+.{d}f})".format(**one, d=digits)
         many = len(experiment["header"]) > 2
         lines.setdefault(f"{one['first']} less {one['other']}", []).append(
             f"{one['column']}: {told}" if many else told

@@ -33,6 +33,12 @@ def not_real(path: Path) -> list[str]:
     return [name for name in found if name.endswith("weight")]
 
 
+def embedding_rows(model: Any) -> int:
+    """How many tokens a model has embeddings for, in one table or in several."""
+    embeddings = model.get_input_embeddings()
+    return embeddings.weight.shape[0] if hasattr(embeddings, "weight") else embeddings.num_embeddings
+
+
 def extend_embeddings(model: Any, first_id: int, sources: Sequence[Sequence[int]]) -> None:
     """Give new pieces of a vocabulary the mean of the pieces that they replace, wherever a model has one row for each.
 
@@ -55,7 +61,9 @@ def extend_embeddings(model: Any, first_id: int, sources: Sequence[Sequence[int]
     largest = max(max(parts) for parts in sources)
     if largest >= first_id:
         raise ValueError(f"`sources` must be ids of old pieces, below `first_id` = {first_id}, got {largest}.")
-    if model.get_input_embeddings().weight.shape[0] != first_id:
+    if not hasattr(model.get_input_embeddings(), "weight"):
+        raise ValueError(f"`model` must have one table of embeddings, {type(model).__name__} has several clusters.")
+    if embedding_rows(model) != first_id:
         model.resize_token_embeddings(first_id)
     before = {name: value.shape for name, value in _tables(model)}
     model.resize_token_embeddings(first_id + len(sources), mean_resizing=False)

@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from ..files import check_shard_index
 from ..models.loading_core import naming_damaged_weights
-from ..weights import extend_embeddings, not_finite, not_real
+from ..weights import embedding_rows, extend_embeddings, not_finite, not_real
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ def fit_embeddings(model: Any, tokenizer: Any, where: str, option: str | None = 
     tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
     if hasattr(model.config, "max_characters_per_token"):  # ELMo's rows are characters, not the tokenizer's words
         return
-    tokens, rows = len(tokenizer), model.get_input_embeddings().weight.shape[0]
+    tokens, rows = len(tokenizer), embedding_rows(model)
     known = tokenizer.vocab_size if extension is None else max(map(max, extension.sources)) + 1
     if known > rows:
         raise ValueError(

@@ -11,6 +11,7 @@ from transformers import PreTrainedConfig
 from ..data.bad_rows import BadRows
 from ..files import read_json
 from ..trainers.collator_state import restore, state_of, stateful_parts
+from ..weights import embedding_rows
 from .arguments import check_best
 from .attention import settle_attention
 from .checkpoint_names import load_tokenizer
@@ -183,7 +184,7 @@ class Pretrain(TextJob):
             terms = [name for name in metrics if name.startswith("before_") and not name.startswith("before_word_")]
             check_best(trainer.args, [name.removeprefix("before_") for name in terms])
         if self.objective.denoises:
-            vocabulary = trainer.saved_model.get_input_embeddings().weight.shape[0]
+            vocabulary = embedding_rows(trainer.saved_model)
             self.rows.baseline = target_baseline(self.collator(trainer.args.seed + 2), self.rows.train, vocabulary)
         with phase("measuring the simple guesses"):
             return metrics | self.objective.baselines(trainer, self.rows)

@@ -26,6 +26,11 @@ class AdaptiveEmbedding(nn.Module):
         projected = not self.one_table or config.d_embed != config.d_model
         self.emb_projs = nn.ParameterList(_projection(config, width) for _, width in sizes if projected)
 
+    @property
+    def num_embeddings(self) -> int:
+        """Words of all clusters."""
+        return sum(table.weight.shape[0] for table in self.emb_layers)
+
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
         """`(batch, seq_len)` to `(batch, seq_len, d_model)`."""
         if self.one_table:

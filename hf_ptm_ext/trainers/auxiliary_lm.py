@@ -91,8 +91,11 @@ class AuxiliaryLanguageModelCallback(TrainerCallback):
 
 def _check_causal(model: Any) -> None:
     """Refuse a model for which the next token is no secret."""
-    width = model.get_input_embeddings().weight.shape[1]
-    ids = torch.tensor([[1, 1], [1, 2]], device=model.get_input_embeddings().weight.device)
+    embeddings = model.get_input_embeddings()
+    if not hasattr(embeddings, "weight"):
+        raise ValueError(f"`model` must have one table of embeddings, {type(model).__name__} has several clusters.")
+    width = embeddings.weight.shape[1]
+    ids = torch.tensor([[1, 1], [1, 2]], device=embeddings.weight.device)
     training = model.training
     with torch.no_grad():
         states = model.eval().base_model(input_ids=ids)[0]

@@ -310,10 +310,10 @@ def scores_of(
     return {-1: factor * (value["mean"] if isinstance(value, Mapping) else value)}
 
 
-def cell(scores: Mapping[int, float]) -> str:
+def cell(scores: Mapping[int, float], digits: int = 1) -> str:
     """Mean and standard deviation over seeds."""
     values = list(scores.values())
-    return f"{mean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
+    return f"{mean(values):.{digits}f}" + (f" ± {stdev(values):.{digits}f}" if len(values) > 1 else "")
 
 
 def difference(first: Mapping[int, float], other: Mapping[int, float]) -> dict[str, float] | None:
@@ -338,9 +338,8 @@ def collect(lab: Lab, about: Mapping[str, Any], claim: str) -> dict[str, Any]:
     scores = {place: find() for place, find in lab.arms.items()}
     columns = list(dict.fromkeys(column for column, _ in scores))
     rows = list(dict.fromkeys(row for _, row in scores))
-    table = [
-        [row, *(cell(scores[column, row]) if (column, row) in scores else "" for column in columns)] for row in rows
-    ]
+    cells = {place: cell(found, about.get("digits", 1)) for place, found in scores.items()}
+    table = [[row, *(cells.get((column, row), "") for column in columns)] for row in rows]
     differences = [
         {"column": column, "first": first, "other": other, **found}
         for first, other in lab.comparisons
@@ -439,7 +438,7 @@ def main(plan: Callable[[Lab], None], about: Mapping[str, Any], doc: str) -> int
     """The command line of an experiment.
 
     `about`: `id`, `title`, `paper`, `systems` (names of `hf-ptm-ext systems`), `metric` of the results, `columns`
-    (what they are), `set_up` (a sentence or two: data, sizes, budgets).
+    (what they are), `digits` behind the point (default 1), `set_up` (a sentence or two: data, sizes, budgets).
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")

@@ -15,6 +15,7 @@ ABOUT = {
     "systems": ["Transformer-XL"],
     "metric": "eval_loss",
     "columns": "nats a token (less is better)",
+    "digits": 3,
     "seeds": [0, 1, 2],
     "models": (),
     "set_up": "Six layers of 256, segments of 64 tokens, batches of 64, a vocabulary of 16,000; English text of six "
@@ -51,7 +52,7 @@ def plan(lab: Lab) -> None:
     lab.arm("held-out text", "memory of 128 tokens", with_memory, factor=1)
     lab.arm("held-out text", "the same, measured without it", taken_away, factor=1)
     lab.arm("held-out text", "trained without a memory", without, factor=1)
-    lab.arm("held-out text", "unigrams", with_memory, metric="baseline_eval_loss", factor=1)
+    lab.arm("held-out text", "unigrams", with_memory, metric="baseline_lm_loss", factor=1)
     lab.compare("memory of 128 tokens", "the same, measured without it", "trained without a memory")
 
 

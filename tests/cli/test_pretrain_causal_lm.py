@@ -36,6 +36,19 @@ def test_it_trains_a_language_model_that_loads(tmp_path):
     assert model.config.pad_token_id == tokenizer.pad_token_id
 
 
+def test_jobs_go_on_from_a_transformer_xl_with_clusters_of_words(tmp_path):
+    begun = ("--family", "transfo_xl", "--variable_lengths", "false", "--config_overrides", TRANSFO_XL)
+    assert job(tmp_path / "lm", *begun, "--max_steps", "2") == 0
+    again = ("--model_name_or_path", str(tmp_path / "lm"), "--config_overrides", "mem_len=0", "--vocab_size", "8000")
+    assert job(tmp_path / "again", *again, "--variable_lengths", "false", "--max_steps", "1") == 0
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "again").config.mem_len == 0
+    rows = tmp_path / "rows.tsv"
+    rows.write_text("text\tlabel\n" + "a fine day\tgood\na cold night\tbad\n" * 4, encoding="utf-8")
+    words = ["finetune", "--task", "classification", "--model_name_or_path", str(tmp_path / "lm"), "--max_steps", "1"]
+    words += ["--train_file", str(rows), "--test_file", str(rows), "--output_dir", str(tmp_path / "classes")]
+    assert main([*words, "--seeds", "0", "--max_seq_length", "16", "--use_cpu", "true"]) == 0
+
+
 TRANSFO_XL = "d_model=32,n_layer=2,n_head=2,d_inner=64,mem_len=24,cutoffs=[20],div_val=2,initial_memory=empty"
 
 
