@@ -12,7 +12,7 @@ MOST_LINES = {
     "cli": 14_500,
     "collators": 6_900,
     "compression": 2_100,
-    "conversion": 6_600,
+    "conversion": 6_300,
     "data": 11_000,
     "distillation": 4_050,
     "hub": 2_300,

@@ -23,13 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from ..files import write_json
 from ..models.configuration_awd_lstm import AwdLstmConfig
 from .files import beside, name_some, read_checkpoint
 from .layout import Conversion, Layout, Shapes, functions_of
-from .tensors import Tensors, has_part, layer_numbers, size_of
+from .tensors import File, Options, State, Tensors, has_part, layer_numbers, size_of
 
 EMBEDDINGS = "awd_lstm.embeddings.word_embeddings.weight"
 RNNS = "awd_lstm.encoder.rnns"
@@ -50,13 +49,8 @@ FASTAI = {
 }
 SALESFORCE = {
     **{"ntoken": "vocab_size", "ninp": "embedding_size", "nhid": "lstm_size", "nlayers": "num_hidden_layers"},
-    **{
-        "dropout": "output_p",
-        "dropouth": "hidden_p",
-        "dropouti": "input_p",
-        "dropoute": "embed_p",
-        "wdrop": "weight_p",
-    },
+    **{"dropout": "output_p", "dropouth": "hidden_p", "dropouti": "input_p", "dropoute": "embed_p"},
+    "wdrop": "weight_p",
 }
 
 
@@ -84,7 +78,7 @@ def read_itos(path: str | Path) -> list[str]:
     return words
 
 
-def without_copies(original: Mapping[str, torch.Tensor]) -> tuple[Tensors, dict[str, str]]:
+def without_copies(original: State) -> tuple[Tensors, dict[str, str]]:
     """The tensors of a file without those that repeat others, and why these are left out."""
     if quasi := [key for key in original if re.search(r"rnns\.\d+\.(module\.)?(layers|linear)\.", key)]:
         raise ValueError(
@@ -133,6 +127,7 @@ class AwdLstmLayout(Layout):
     stacks = ((RNNS, "num_hidden_layers"),)
     dimensions = ((re.escape(EMBEDDINGS), 0, "vocab_size"), (re.escape(EMBEDDINGS), 1, "embedding_size"))
     heads = {"lm_head.": "language-model head"}
+    whole, classes = "ForCausalLM", {"lm_head.": "ForCausalLM", "classifier.": "ForSequenceClassification"}
     other_parts = ("classifier.",)
     needs = {}
     tied = {"lm_head.weight": EMBEDDINGS}
@@ -144,20 +139,20 @@ class AwdLstmLayout(Layout):
 
     # ---- options ----
 
-    def for_options(self, options: Mapping[str, Any]) -> "AwdLstmLayout":
+    def for_options(self, options: Options) -> "AwdLstmLayout":
         """The way back in another layout."""
         chosen = copy(self)
         chosen.written = options.get("layout") or self.written
         return chosen
 
-    def adjusted(self, fields: dict[str, Any], original: Mapping[str, Any]) -> dict[str, Any]:
+    def adjusted(self, fields: dict[str, Any], original: Options) -> dict[str, Any]:
         if "ninp" in original:  # Salesforce's code, whose layers are as wide as the others where nothing is tied
             fields.setdefault("pad_token_id", None)
             if not fields.get("tie_word_embeddings", True):
                 fields.setdefault("output_size", fields.get("lstm_size"))
         return fields
 
-    def complete_options(self, options: dict[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    def complete_options(self, options: dict[str, Any], tensors: State) -> dict[str, str]:
         if options.get("layout"):
             raise ValueError(
                 f"`--layout` goes with `--to_original`, got {options['layout']}: a file's layout is seen."
@@ -187,7 +182,7 @@ class AwdLstmLayout(Layout):
             sizes = [tensors[f"classifier.{number}.dense.weight"].shape[0] for number in classes]
             bias = f"classifier.{classes[-1]}.dense.bias" in tensors
             found |= {"classifier_sizes": sizes[:-1], "num_labels": sizes[-1], "classifier_bias": bias}
-        options |= {name: value for name, value in found.items() if name not in given}
+        self.add_read(options, found)
         lacking = [name for name in ("output_p", "hidden_p", "input_p", "embed_p", "weight_p") if name not in given]
         return {name: f"{getattr(self.config_class, name)}, as in fastai's language models" for name in lacking}
 
@@ -205,12 +200,7 @@ class AwdLstmLayout(Layout):
 
     # ---- weights ----
 
-    def model(self, config: Any) -> nn.Module:
-        from ..models.modeling_awd_lstm import AwdLstmForCausalLM
-
-        return AwdLstmForCausalLM(config)
-
-    def more_shapes(self, config: Any, tensors: Mapping[str, torch.Tensor]) -> Shapes:
+    def more_shapes(self, config: Any, tensors: State) -> Shapes:
         from ..models.modeling_awd_lstm import AwdLstmForSequenceClassification
 
         if not has_part(tensors, "classifier."):
@@ -218,10 +208,6 @@ class AwdLstmLayout(Layout):
         with torch.device("meta"):
             model = AwdLstmForSequenceClassification(config)
         return {f"classifier.{name}": tuple(v.shape) for name, v in model.classifier.state_dict().items()}
-
-    def architecture(self, tensors: Mapping[str, torch.Tensor], config: Any) -> str:
-        kind = "ForSequenceClassification" if has_part(tensors, "classifier.") else "Model"
-        return f"AwdLstm{'ForCausalLM' if has_part(tensors, 'lm_head.') else kind}"
 
     def describe_key(self, key: str) -> tuple[str, tuple[str, ...]]:
         """As every layout; fastai 1's classifier is one list of normalisations, dropouts, layers and activations."""
@@ -241,20 +227,18 @@ class AwdLstmLayout(Layout):
             return f"{front}rnns.{layer[1]}.{module}{layer[2]}{'_raw' * raw}"
         return name.replace("lm_head.", f"{'1.' * bool(front)}decoder.")
 
-    def convert_state_dict(self, original: Mapping[str, torch.Tensor], config: Any) -> Tensors:
+    def convert_state_dict(self, original: State, config: Any) -> Tensors:
         kept, _ = without_copies(original)
         steps = {self.describe_key(key)[0]: value for key, value in kept.items() if re.search(r"tracked$", key)}
         return super().convert_state_dict(kept, config) | steps
 
-    def convert_checkpoint(self, original: Mapping[str, torch.Tensor], options: Mapping[str, Any]) -> Conversion:
+    def convert_checkpoint(self, original: State, options: Options) -> Conversion:
         kept, dropped = without_copies(original)
         found = super().convert_checkpoint(kept, options)
         steps = {key for key in found.dropped if key.endswith("num_batches_tracked")}
         return replace(found, dropped={k: v for k, v in found.dropped.items() if k not in steps} | dropped)
 
-    def revert_state_dict(
-        self, ours: Mapping[str, torch.Tensor], config: Any, tied_copies: bool | None = None
-    ) -> Tensors:
+    def revert_state_dict(self, ours: State, config: Any, tied_copies: bool | None = None) -> Tensors:
         """In the layout `written`, with its copies."""
         steps = {name: value for name, value in ours.items() if re.search(STEPS, name)}
         reverted = self.untied({name: one for name, one in ours.items() if name not in steps}, config, True) | steps
@@ -296,10 +280,6 @@ class AwdLstmLayout(Layout):
             result[f"1.layers.{number}.{part[3]}"] = value
         return result
 
-    def revert_checkpoint(self, ours: Mapping[str, torch.Tensor], config: Any) -> tuple[Tensors, dict[str, Any]]:
-        named = {self.describe_key(key)[0]: tensor for key, tensor in ours.items()}
-        return self.revert_state_dict(named, config), self.revert_config(config)
-
     # ---- files ----
 
     def vocabulary_names(self, source: Path) -> tuple[str, ...]:
@@ -318,12 +298,7 @@ class AwdLstmLayout(Layout):
         return AwdLstmTokenizer(list(vocab))
 
     def write_original(
-        self,
-        folder: Path,
-        tensors: Mapping[str, torch.Tensor],
-        options: Mapping[str, Any],
-        source: Path,
-        vocabulary: Path | None = None,
+        self, folder: Path, tensors: State, options: Options, source: Path, vocabulary: File = None
     ) -> None:
         file = FILES[self.written]
         torch.save({name: tensor.clone() for name, tensor in tensors.items()}, folder / file)

@@ -5,7 +5,6 @@ rows of an LSTM's unit side by side (cell, input, forget, output), torch gate af
 """
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,48 +16,45 @@ from ..files import path_inside
 from ..models.configuration_context2vec import Context2VecConfig
 from .files import Checkpoint, read_checkpoint
 from .layout import Conversion, functions_of
-from .tensors import Tensors, size_of
+from .tensors import File, Options, State, Tensors, size_of
 from .words import WordLayout, words_of
 
 _NAMES = "chainer's names"
 WORDS = "context2vec.embeddings.word_embeddings.weight"
 GATES = (1, 2, 0, 3)  # chainer's row of torch's gates
+# How chainer's names begin and end, and ours.
+FRONTS = {
+    "l2r_embed.W": WORDS,
+    "r2l_embed.W": "context2vec.embeddings.backward_embeddings.weight",
+    "l2r_1.": "context2vec.encoder.forward_lstm.",
+    "r2l_1.": "context2vec.encoder.backward_lstm.",
+    "l3.": "context2vec.encoder.joint.0.",
+    "l4.": "context2vec.encoder.joint.3.",
+    "lp_l2r.": "context2vec.encoder.forward_projection.",
+    "lp_r2l.": "context2vec.encoder.backward_projection.",
+    "loss_func.": "targets.",
+}
+ENDS = {"upward.W": "weight_ih_l0", "upward.b": "bias_ih_l0", "lateral.W": "weight_hh_l0"}
+ENDS |= {".W": ".weight", ".b": ".bias"}
 
 
 class Context2VecLayout(WordLayout):
     title, family, prefix = "Context2Vec", "context2vec", "Context2Vec"
     config_class = Context2VecConfig
-    fields: tuple[str, ...] = (
-        "vocab_size",
-        "embedding_size",
-        "lstm_size",
-        "target_size",
-        "deep",
-        "negative_samples",
-        "ns_power",
+    fields = (
+        *("vocab_size", "embedding_size", "lstm_size", "target_size", "deep", "negative_samples", "ns_power"),
+        *("bos_token_id", "eos_token_id", "dropout"),
     )
-    fields += ("bos_token_id", "eos_token_id", "dropout")
     theirs = {"unit": "embedding_size", "hidden_units": "lstm_size", "target_units": "target_size"}
     theirs |= {"BOS": "bos_token_id", "EOS": "eos_token_id", "drop_ratio": "dropout"}
     renames = (
         (r"/", ".", _NAMES),
         (r"^(embeddings|encoder)\.", r"context2vec.\1.", "prefix `context2vec.` put in front"),
-        (r"^l2r_embed\.W$", WORDS, _NAMES),
-        (r"^r2l_embed\.W$", "context2vec.embeddings.backward_embeddings.weight", _NAMES),
-        (r"^l2r_1\.", "context2vec.encoder.forward_lstm.", _NAMES),
-        (r"^r2l_1\.", "context2vec.encoder.backward_lstm.", _NAMES),
-        (r"_lstm\.upward\.W$", "_lstm.weight_ih_l0", _NAMES),
-        (r"_lstm\.upward\.b$", "_lstm.bias_ih_l0", _NAMES),
-        (r"_lstm\.lateral\.W$", "_lstm.weight_hh_l0", _NAMES),
-        (r"^l3\.", "context2vec.encoder.joint.0.", _NAMES),
-        (r"^l4\.", "context2vec.encoder.joint.3.", _NAMES),
-        (r"^lp_l2r\.", "context2vec.encoder.forward_projection.", _NAMES),
-        (r"^lp_r2l\.", "context2vec.encoder.backward_projection.", _NAMES),
-        (r"^loss_func\.", "targets.", _NAMES),
-        (r"\.W$", ".weight", _NAMES),
-        (r"\.b$", ".bias", _NAMES),
+        *((rf"^{re.escape(theirs)}", ours, _NAMES) for theirs, ours in FRONTS.items()),
+        *((rf"{re.escape(theirs)}$", ours, _NAMES) for theirs, ours in ENDS.items()),
     )
     heads = {"targets.": "target words' vectors"}
+    whole, classes = "ForMaskedLM", {"targets.weight": "ForMaskedLM"}
     optional = r"targets\.counts|bias_hh_l0"
     example = "l2r_embed/W"
     pipeline_tag = "fill-mask"
@@ -80,21 +76,19 @@ class Context2VecLayout(WordLayout):
         dropout = {"drop_ratio": float(told["drop_ratio"])} if "drop_ratio" in told else {}
         return Checkpoint(read.tensors, (source, *read.files, words), None, dropout, numbers)
 
-    def complete_options(self, options: dict[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    def complete_options(self, options: dict[str, Any], tensors: State) -> dict[str, str]:
         """Sizes of a file without options."""
-        found = {
+        found: Options = {
             "vocab_size": size_of(tensors, WORDS),
             "embedding_size": size_of(tensors, WORDS, 1),
             "lstm_size": size_of(tensors, "context2vec.encoder.forward_lstm.weight_hh_l0", 1),
             "target_size": size_of(tensors, "targets.weight", 1),
             "deep": "context2vec.encoder.joint.0.weight" in tensors,
         }
-        for name, value in found.items():
-            if value is not None and not any(key in options for key, ours in self.theirs.items() if ours == name):
-                options.setdefault(name, value)
+        self.add_read(options, found)
         return {}
 
-    def convert_checkpoint(self, original: Mapping[str, torch.Tensor], options: Mapping[str, Any]) -> Conversion:
+    def convert_checkpoint(self, original: State, options: Options) -> Conversion:
         """As of every family; with the words' `counts`, by which negatives are drawn, if the options have them."""
         converted = super().convert_checkpoint(original, options)
         if "targets.weight" in converted.tensors:
@@ -110,19 +104,7 @@ class Context2VecLayout(WordLayout):
         bias = {name.replace("bias_ih", "bias_hh"): torch.zeros_like(rows)} if rows.dim() == 1 else {}
         return {name: rows, **bias}
 
-    def architecture(self, tensors: Mapping[str, torch.Tensor], config: Any) -> str:
-        """With target words or without."""
-        return "Context2VecForMaskedLM" if "targets.weight" in tensors else "Context2VecModel"
-
-    def model(self, config: Any) -> Any:
-        """The model with target words."""
-        from ..models.modeling_context2vec import Context2VecForMaskedLM
-
-        return Context2VecForMaskedLM(config)
-
-    def revert_state_dict(
-        self, ours: Mapping[str, torch.Tensor], config: Any, tied_copies: bool | None = None
-    ) -> Tensors:
+    def revert_state_dict(self, ours: State, config: Any, tied_copies: bool | None = None) -> Tensors:
         """chainer's rows and one bias; the counts are no weights there."""
         self.check_ours(ours, config)
         order = [GATES.index(row) for row in range(4)]
@@ -139,17 +121,12 @@ class Context2VecLayout(WordLayout):
 
     def their_name(self, name: str, config: Any) -> str:
         """chainer's name of a weight."""
-        for ours, theirs in _THEIRS.items():
+        for theirs, ours in (FRONTS | ENDS).items():
             name = name.replace(ours, theirs)
         return name.replace(".", "/")
 
     def write_original(
-        self,
-        folder: Path,
-        tensors: Mapping[str, torch.Tensor],
-        options: Mapping[str, Any],
-        source: Path,
-        vocabulary: Path | None = None,
+        self, folder: Path, tensors: State, options: Options, source: Path, vocabulary: File = None
     ) -> None:
         """The npz, target words' vectors and what names them."""
         arrays: dict[str, Any] = {name: tensor.float().numpy() for name, tensor in tensors.items()}
@@ -165,21 +142,5 @@ class Context2VecLayout(WordLayout):
         (folder / "model.params").write_text(text, encoding="utf-8")
 
 
-_THEIRS = {
-    WORDS: "l2r_embed.W",
-    "context2vec.embeddings.backward_embeddings.weight": "r2l_embed.W",
-    "context2vec.encoder.forward_lstm.": "l2r_1.",
-    "context2vec.encoder.backward_lstm.": "r2l_1.",
-    "weight_ih_l0": "upward.W",
-    "bias_ih_l0": "upward.b",
-    "weight_hh_l0": "lateral.W",
-    "context2vec.encoder.joint.0.": "l3.",
-    "context2vec.encoder.joint.3.": "l4.",
-    "context2vec.encoder.forward_projection.": "lp_l2r.",
-    "context2vec.encoder.backward_projection.": "lp_r2l.",
-    "targets.": "loss_func.",
-    ".weight": ".W",
-    ".bias": ".b",
-}
 LAYOUT = Context2VecLayout()
 globals().update(functions_of(LAYOUT))

@@ -5,7 +5,6 @@ vectors are GloVe's file), and the whole translation model of the authors' OpenN
 """
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from ..data.word_vectors import WordVectors
 from ..models.configuration_cove import CoveConfig
 from .files import Checkpoint, read_checkpoint
 from .layout import functions_of
-from .tensors import Tensors, has_part, layer_numbers, size_of
+from .tensors import Options, State, Tensors, has_part, layer_numbers, size_of
 from .words import WordLayout, with_specials
 
 WORDS = "cove.embeddings.word_embeddings.weight"
@@ -27,16 +26,11 @@ _TRANSLATION = "names of the translation model"
 class CoveLayout(WordLayout):
     title, family, prefix = "CoVe", "cove", "Cove"
     config_class = CoveConfig
-    fields: tuple[str, ...] = (
-        "vocab_size",
-        "embedding_size",
-        "lstm_size",
-        "num_hidden_layers",
-        "bidirectional",
-        "output_layers",
+    fields = (
+        *("vocab_size", "embedding_size", "lstm_size", "num_hidden_layers", "bidirectional", "output_layers"),
+        *("concat_embeddings", "dropout", "target_vocab_size", "attention_type", "input_feed", "mask_attention"),
+        *("pad_token_id", "bos_token_id", "eos_token_id", "freeze_embeddings"),
     )
-    fields += ("concat_embeddings", "dropout", "target_vocab_size", "attention_type", "input_feed", "mask_attention")
-    fields += ("pad_token_id", "bos_token_id", "eos_token_id", "freeze_embeddings")
     theirs = {"input_dim": "embedding_size", "hidden_dim": "lstm_size", "num_layers": "num_hidden_layers"}
     theirs |= {"word_vec_size": "embedding_size", "layers": "num_hidden_layers", "brnn": "bidirectional"}
     theirs |= {"pad": "pad_token_id", "bos": "bos_token_id", "eos": "eos_token_id", "fix_embed": "freeze_embeddings"}
@@ -69,7 +63,7 @@ class CoveLayout(WordLayout):
         tensors = {**checkpoint.tensors, "vectors.weight": table}
         return Checkpoint(tensors, (*checkpoint.files, word_vectors), checkpoint.wrapper, checkpoint.arguments, words)
 
-    def complete_options(self, options: dict[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    def complete_options(self, options: dict[str, Any], tensors: State) -> dict[str, str]:
         """Sizes of a file without options."""
         found: dict[str, Any] = {
             "vocab_size": size_of(tensors, WORDS),
@@ -84,16 +78,13 @@ class CoveLayout(WordLayout):
             found["attention_type"] = "general" if general else "dot"
             inner = size_of(tensors, "decoder.layers.0.weight_ih", 1)
             found["input_feed"] = inner != size_of(tensors, "decoder.embeddings.word_embeddings.weight", 1)
-        for name, value in found.items():
-            theirs = [key for key, ours in self.theirs.items() if ours == name and key in options]
-            if value is not None and not theirs:
-                options.setdefault(name, value)
+        self.add_read(options, found)
         if WORDS in tensors:
             return {}
         options["vocab_size"], options["pad_token_id"] = 1, 0
         return {"vocab_size": "1: the file has no word vectors. Name GloVe's file (`--word_vectors`), or give vectors"}
 
-    def convert_state_dict(self, original: Mapping[str, torch.Tensor], config: Any) -> Tensors:
+    def convert_state_dict(self, original: State, config: Any) -> Tensors:
         """As of every family; a file without word vectors gets a single row of zeros."""
         converted = dict(original)
         if not {self.describe_key(key)[0] for key in original} & {WORDS}:
@@ -101,19 +92,13 @@ class CoveLayout(WordLayout):
             converted[WORDS] = torch.zeros(config.vocab_size, config.embedding_size, dtype=like.dtype)
         return super().convert_state_dict(converted, config)
 
-    def architecture(self, tensors: Mapping[str, torch.Tensor], config: Any) -> str:
-        """The translation model, or the encoder."""
-        return "CoveForPreTraining" if has_part(tensors, "decoder.") else "CoveModel"
-
-    def adjusted(self, fields: dict[str, Any], original: Mapping[str, Any]) -> dict[str, Any]:
+    def adjusted(self, fields: dict[str, Any], original: Options) -> dict[str, Any]:
         """The translation model's size is that of both directions."""
         if original.get("rnn_size") is not None:
             fields.setdefault("lstm_size", original["rnn_size"] // (1 + bool(fields.get("bidirectional", True))))
         return {name: bool(value) if name in _FLAGS else value for name, value in fields.items()}
 
-    def revert_state_dict(
-        self, ours: Mapping[str, torch.Tensor], config: Any, tied_copies: bool | None = None
-    ) -> Tensors:
+    def revert_state_dict(self, ours: State, config: Any, tied_copies: bool | None = None) -> Tensors:
         """As of every family; the encoder has a prefix in the translation model."""
         reverted = super().revert_state_dict(ours, config, tied_copies)
         if not has_part(reverted, "decoder."):

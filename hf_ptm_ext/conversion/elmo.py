@@ -13,8 +13,9 @@ from ..files import write_json
 from ..models.configuration_elmo import ElmoConfig
 from ..models.tokenization_elmo import SPECIAL_WORDS, VOCAB_FILE, ElmoTokenizer, read_words
 from .files import hdf5_library
-from .layout import Layout, functions_of
-from .tensors import Tensors
+from .layout import functions_of
+from .tensors import File, Options, State, Tensors, TokenizerFiles, Words
+from .words import WordLayout, saved_tokenizer
 
 CELL = "/RNN/MultiRNNCell/Cell"
 NETWORK, LAYERS = "elmo.embeddings.", "elmo.encoder.layers."
@@ -43,20 +44,14 @@ LSTM |= {"dim": "cell_size"}
 CHAR_CNN = {name: name for name in ("activation", "filters", "n_highway", "n_characters", "max_characters_per_token")}
 
 
-class ElmoLayout(Layout):
+class ElmoLayout(WordLayout):
     title, family, prefix = "ELMo", "elmo", "Elmo"
     config_class = ElmoConfig
-    fields = (
-        *LSTM.values(),
-        *CHAR_CNN.values(),
-        "char_embedding_dim",
-        "vocab_size",
-        "n_negative_samples_batch",
-        "dropout",
-    )
+    fields = (*LSTM.values(), *CHAR_CNN.values(), "char_embedding_dim", "vocab_size")
+    fields += ("n_negative_samples_batch", "dropout")
     sizes = ("cell_size", "projection_dim", "n_layers", "filters", "char_embedding_dim")
     renames = RENAMES
-    buffers = r"(?!)"
+    infers_sizes = False
     stacks = (("elmo.encoder.layers", "n_layers"),)
     dimensions = (
         (r".*characters\.weight", 1, "char_embedding_dim"),
@@ -66,19 +61,14 @@ class ElmoLayout(Layout):
         (r".*(convolutions|highways|projection).*", -1, "filters"),
     )
     heads = {"softmax.": "softmax over words"}
-    other_parts = ()
-    needs = {}
-    tied = {}
     example = f"RNN_0{CELL}0/LSTMCell/W_0"
     field_names = {"cell_size": "`dim`"}
     their_mark = r"CNN|RNN|char_embed"
-    wordpieces = False
-    pipeline_tag = "feature-extraction"
     original_files = ("weights.hdf5", "options.json")
 
     # ---- options ----
 
-    def convert_config(self, original: Mapping[str, Any]) -> Any:
+    def convert_config(self, original: Options) -> Any:
         """Our configuration from an options.json, whose options stand in two groups."""
         options = dict(original)
         lstm, network = (options.pop(name, None) for name in ("lstm", "char_cnn"))
@@ -126,9 +116,7 @@ class ElmoLayout(Layout):
             return f"CNN/{kind}_cnn_{parts[2]}"
         return f"CNN_high_{parts[2]}/{kind}_{parts[3]}" if parts[1] == "highways" else f"CNN_proj/{kind}_proj"
 
-    def revert_state_dict(
-        self, ours: Mapping[str, torch.Tensor], config: Any, tied_copies: bool | None = None
-    ) -> Tensors:
+    def revert_state_dict(self, ours: State, config: Any, tied_copies: bool | None = None) -> Tensors:
         """The original's arrays by their paths; they have no softmax."""
         self.check_ours(ours, config)
         found = {}
@@ -147,21 +135,12 @@ class ElmoLayout(Layout):
     # ---- files ----
 
     def tokenizer_from(
-        self,
-        words: Mapping[str, int],
-        config: Any,
-        vocab: Path | None = None,
-        codes: Path | None = None,
-        lower_case: bool = False,
-    ) -> tuple[dict[str, str], list[str]]:
-        import tempfile
-
+        self, words: Words, config: Any, vocab: File = None, codes: File = None, lower_case: bool = False
+    ) -> TokenizerFiles:
         tokenizer = ElmoTokenizer(
             () if vocab is None else read_words(vocab), max_characters_per_token=config.max_characters_per_token
         )
-        with tempfile.TemporaryDirectory() as folder:
-            tokenizer.save_pretrained(folder)
-            kept = {path.name: path.read_text(encoding="utf-8") for path in Path(folder).iterdir()}
+        kept = saved_tokenizer(tokenizer)
         told = "characters" if vocab is None else f"characters, and the words of {vocab}"
         return {name: text for name, text in kept.items() if name.endswith((".json", ".txt"))}, [told]
 
@@ -169,12 +148,7 @@ class ElmoLayout(Layout):
         return ["nothing; a softmax over words is left out, the original's files have none"]
 
     def write_original(
-        self,
-        folder: Path,
-        tensors: Mapping[str, torch.Tensor],
-        options: Mapping[str, Any],
-        source: Path,
-        vocabulary: Path | None = None,
+        self, folder: Path, tensors: State, options: Options, source: Path, vocabulary: File = None
     ) -> None:
         weights, config = self.original_files
         with hdf5_library().File(folder / weights, "w") as file:

@@ -28,7 +28,7 @@ from .layout import (
     Shapes,
     functions_of,
 )
-from .tensors import Tensors, has_part, size_of
+from .tensors import State, Tensors, has_part, size_of
 
 # Names of the original's sizes where they are in its config; its code has 100 and 4 as numbers.
 THEIRS = {
@@ -91,7 +91,7 @@ class ErnieThuLayout(Layout):
     optional = rf"^{re.escape(ENTITY_TABLE)}$"
     original_files = ("pytorch_model.bin", "ernie_config.json")
 
-    def complete_options(self, options: dict[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    def complete_options(self, options: dict[str, Any], tensors: State) -> dict[str, str]:
         types = infer_layer_types(tensors)
         if types is not None and not any(options.get(name) for name in ("layer_types", "fusion_layer_types")):
             options["layer_types"] = types
@@ -105,7 +105,7 @@ class ErnieThuLayout(Layout):
             options["entity_vocab_size"] = rows
         return {}
 
-    def more_shapes(self, config: Any, tensors: Mapping[str, torch.Tensor]) -> Shapes:
+    def more_shapes(self, config: Any, tensors: State) -> Shapes:
         """The fine-tuned heads that a file has; the number of labels is the file's."""
         shapes: Shapes = {}
         for head, biased in (("typing", False), ("classifier", True), ("qa_outputs", True)):
@@ -115,24 +115,20 @@ class ErnieThuLayout(Layout):
                 shapes |= {f"{head}.bias": (labels,)} if biased else {}
         return shapes
 
-    def architecture(self, tensors: Mapping[str, torch.Tensor], config: Any) -> str:
+    def architecture(self, tensors: State, config: Any) -> str:
         tasks = [name for head, name in TASKS.items() if has_part(tensors, head)]
         present = [head for head in self.heads if has_part(tensors, head)]
         return tasks[0] if tasks else ALONE.get("".join(present), super().architecture(tensors, config))
 
-    def convert_state_dict(self, original: Mapping[str, torch.Tensor], config: Any) -> Tensors:
+    def convert_state_dict(self, original: State, config: Any) -> Tensors:
         knows_entities = self._check_types([self.describe_key(key)[0] for key in original], config)
         return Layout.convert_state_dict(self if knows_entities else BERT_FILE, original, config)
 
-    def revert_state_dict(
-        self, ours: Mapping[str, torch.Tensor], config: Any, tied_copies: bool | None = None
-    ) -> Tensors:
+    def revert_state_dict(self, ours: State, config: Any, tied_copies: bool | None = None) -> Tensors:
         self._check_types(ours, config)
         return super().revert_state_dict(ours, config, tied_copies)
 
-    def reported(
-        self, original: Mapping[str, torch.Tensor], converted: Tensors, config: Any, assumed: dict[str, str]
-    ) -> Conversion:
+    def reported(self, original: State, converted: Tensors, config: Any, assumed: dict[str, str]) -> Conversion:
         """As every family; a fine-tuned head alone is kept, and an entity side that the file lacks is made."""
         found = super().reported(original, converted, config, assumed)
         tensors, dropped = found.tensors, found.dropped
@@ -155,7 +151,7 @@ class ErnieThuLayout(Layout):
             filled={ENTITY_SIDE: "entity side of the encoder"} if fresh else {},
         )
 
-    def revert_checkpoint(self, ours: Mapping[str, torch.Tensor], config: Any) -> tuple[Tensors, dict[str, Any]]:
+    def revert_checkpoint(self, ours: State, config: Any) -> tuple[Tensors, dict[str, Any]]:
         """As every family; the entity table is a file of its own there."""
         kept = {name: one for name, one in ours.items() if self.describe_key(name)[0] != ENTITY_TABLE}
         return super().revert_checkpoint(kept, config)
@@ -166,7 +162,7 @@ class ErnieThuLayout(Layout):
 
         return ErnieThuProcessor(super().wordpiece_tokenizer(vocab, config, do_lower_case))
 
-    def _fresh_entity_side(self, config: Any, tensors: Mapping[str, torch.Tensor]) -> Tensors:
+    def _fresh_entity_side(self, config: Any, tensors: State) -> Tensors:
         """The encoder's entity side as training begins: normal weights, zero biases, LayerNorms of one and zero."""
         generator = torch.Generator().manual_seed(0)
         fresh = {}

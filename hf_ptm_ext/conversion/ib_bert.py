@@ -4,14 +4,13 @@ Names and shapes are those of the code; no published file was there to check wit
 """
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from ..models.configuration_ib_bert import FIXED, IBBertConfig
 from .layout import BERT_SIZES, BUFFERS, DECODER, RENAMES, WORD_EMBEDDINGS, Layout, functions_of
-from .tensors import Tensors
+from .tensors import Options, State, Tensors
 
 # Optimisers' variables beside the weights.
 STATE = r"(adam|lamb)_[mv]|global_step|beta[12]_power"
@@ -67,7 +66,7 @@ class IBBertLayout(Layout):
         (r".*", -1, "hidden_size"),
     )
 
-    def adjusted(self, fields: dict[str, Any], original: Mapping[str, Any]) -> dict[str, Any]:
+    def adjusted(self, fields: dict[str, Any], original: Options) -> dict[str, Any]:
         return {**fields, "hidden_act": "gelu_new"} if fields.get("hidden_act") == "gelu" else fields
 
     def revert_config(self, config: Any) -> dict[str, Any]:
@@ -79,9 +78,7 @@ class IBBertLayout(Layout):
             name = re.sub(pattern, replacement, name)
         return name
 
-    def revert_state_dict(
-        self, ours: Mapping[str, torch.Tensor], config: Any, tied_copies: bool | None = None
-    ) -> Tensors:
+    def revert_state_dict(self, ours: State, config: Any, tied_copies: bool | None = None) -> Tensors:
         """The original's variables, which never have a copy of the word embeddings."""
         if DECODER in ours and WORD_EMBEDDINGS in ours and not torch.equal(ours[DECODER], ours[WORD_EMBEDDINGS]):
             raise ValueError(

@@ -8,13 +8,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import nn
 
 from ..models.configuration_k_adapter import KAdapterConfig
 from .layout import PREFIX, Conversion, Layout, functions_of
 from .options import check_options
-from .tensors import Tensors, has_part, layer_numbers, size_of
+from .tensors import Options, State, Tensors, TokenizerFiles, has_part, layer_numbers, size_of
 
 # What the original's constants and options are called -> ours.
 FIELDS = {
@@ -86,12 +85,12 @@ class KAdapterLayout(Layout):
             (r"^attention\.", "self_attention."),
         )
 
-    def of(self, names: Mapping[str, torch.Tensor], config: Any) -> "KAdapterLayout":
+    def of(self, names: State, config: Any) -> "KAdapterLayout":
         """The layout of a file with these names, and of this config."""
         syntactic = any(re.match(r"(module\.|model\.)?(self_)?attention\.", name) for name in names)
         return KAdapterLayout(config.adapters, syntactic)
 
-    def convert_config(self, original: Mapping[str, Any]) -> Any:
+    def convert_config(self, original: Options) -> Any:
         """Our configuration from the original's options; what is missing is RoBERTa-large's and the run scripts'."""
         check_options(original, (*FIELDS, "base_hidden_size", "base_layers", "adapters"))
         if isinstance(original.get("encoder_config"), Mapping):
@@ -108,7 +107,7 @@ class KAdapterLayout(Layout):
         adapters = list(original.get("adapters", ["fac"]))
         return self.made({**fields, "encoder_config": encoder, "adapters": adapters, "respect_padding": False})
 
-    def complete_options(self, options: dict[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    def complete_options(self, options: dict[str, Any], tensors: State) -> dict[str, str]:
         syntactic = has_part(tensors, "attention.")
         part = f"{OURS}adapters.fac.part."
         first = f"{part}{min(layer_numbers(tensors, part), default=0)}."
@@ -128,7 +127,7 @@ class KAdapterLayout(Layout):
             return {"adapter_layers": "[0, 11, 22] of 24 layers, or as many of others, as in the run scripts"}
         return {}
 
-    def tokenizer_from(self, *arguments: Any, **options: Any) -> tuple[dict[str, str], list[str]]:
+    def tokenizer_from(self, *arguments: Any, **options: Any) -> TokenizerFiles:
         return {}, ["none: copy the encoder's"]
 
     def revert_config(self, config: Any) -> dict[str, Any]:
@@ -143,7 +142,7 @@ class KAdapterLayout(Layout):
 
         return (KAdapterForDependencyHeads if self.syntactic else KAdapterForRelationClassification)(config)
 
-    def architecture(self, tensors: Mapping[str, torch.Tensor], config: Any) -> str:
+    def architecture(self, tensors: State, config: Any) -> str:
         return "KAdapterForDependencyHeads" if self.syntactic else "KAdapterForRelationClassification"
 
     def their_name(self, name: str, config: Any) -> str:
@@ -167,11 +166,11 @@ class KAdapterLayout(Layout):
             if numbers and found != wanted:
                 raise ValueError(f"`{name}` says {wanted}, and the file has {found} of them: correct the config.")
 
-    def convert_state_dict(self, original: Mapping[str, torch.Tensor], config: Any) -> Tensors:
+    def convert_state_dict(self, original: State, config: Any) -> Tensors:
         """Our names, for the adapter and the layers beside it."""
         return Layout.convert_state_dict(self.of(original, config), original, config)
 
-    def convert_checkpoint(self, original: Mapping[str, torch.Tensor], options: Mapping[str, Any]) -> Conversion:
+    def convert_checkpoint(self, original: State, options: Options) -> Conversion:
         """Convert a file; the option `encoder` names what the encoder's weights are taken from."""
         options, encoder = with_encoder(options)
         check_options(options, FIELDS)
@@ -182,13 +181,11 @@ class KAdapterLayout(Layout):
         converted |= {f"{OUR_ENCODER}{name}": one for name, one in encoder.items() if f"{OUR_ENCODER}{name}" in own}
         return layout.reported(original, converted, config, assumed)
 
-    def check_ours(self, ours: Mapping[str, torch.Tensor], config: Any) -> None:
+    def check_ours(self, ours: State, config: Any) -> None:
         self.check_layers(ours, config)
         super().check_ours(ours, config)
 
-    def revert_state_dict(
-        self, ours: Mapping[str, torch.Tensor], config: Any, tied_copies: bool | None = None
-    ) -> Tensors:
+    def revert_state_dict(self, ours: State, config: Any, tied_copies: bool | None = None) -> Tensors:
         """The original's names, for the first adapter of the configuration; the encoder is left out."""
         layout = self.of(ours, config)
         layout.check_ours(ours, config)
@@ -198,7 +195,7 @@ class KAdapterLayout(Layout):
             raise ValueError(f"There are no weights of an adapter, got {len(ours)} others.")
         return kept
 
-    def revert_checkpoint(self, ours: Mapping[str, torch.Tensor], config: Any) -> tuple[Tensors, dict[str, Any]]:
+    def revert_checkpoint(self, ours: State, config: Any) -> tuple[Tensors, dict[str, Any]]:
         """A file of the original, which holds a single adapter."""
         if len(config.adapters) > 1:
             raise ValueError(f"`adapters` must be one, as in the original's files, got {list(config.adapters)}.")

@@ -20,7 +20,7 @@ from ..models.configuration_kbert import KBertConfig
 from .files import name_some
 from .layout import BERT_FIELDS, BERT_SIZES, DECODER, WORD_EMBEDDINGS, Conversion, Layout, Shapes, functions_of
 from .options import check_options
-from .tensors import Tensors, has_part, layer_numbers, size_of
+from .tensors import Options, State, Tensors, has_part, layer_numbers, size_of
 
 logger = logging.get_logger(__name__)
 
@@ -129,7 +129,7 @@ class KBertLayout(Layout):
     example = "encoder.transformer.0.layer_norm_1.gamma"
     vocabulary_files = ("vocab.txt", "google_zh_vocab.txt", "google_vocab.txt")
 
-    def adjusted(self, fields: dict[str, Any], original: Mapping[str, Any]) -> dict[str, Any]:
+    def adjusted(self, fields: dict[str, Any], original: Options) -> dict[str, Any]:
         check_options(original, UER_OPTIONS)
         if _is_uer_config(original):
             _check_uer_architecture(original)
@@ -157,7 +157,7 @@ class KBertLayout(Layout):
         name, changes = super().describe_key(f"{ours}.{parameter}")
         return name, (*((self.renames[0][2],) if bare != key else ()), FROM_UER_NAME, *changes)
 
-    def more_shapes(self, config: Any, tensors: Mapping[str, torch.Tensor]) -> Shapes:
+    def more_shapes(self, config: Any, tensors: State) -> Shapes:
         """The fine-tuned heads that a file has; the number of labels is the file's."""
         shapes: Shapes = {}
         for head in ("classifier", "qa_outputs"):
@@ -178,9 +178,7 @@ class KBertLayout(Layout):
             return name
         return _uer_name(name, {}, int(any(key.startswith(("embedding.word.", "target.mlm.")) for key in keys)))
 
-    def convert_state_dict(
-        self, original: Mapping[str, torch.Tensor], config: Any, fold_layer_norm: bool | None = None
-    ) -> Tensors:
+    def convert_state_dict(self, original: State, config: Any, fold_layer_norm: bool | None = None) -> Tensors:
         """Our state dict from UER's; style and names say whether LayerNorms are folded, if nothing else does."""
         folds = self._folds(original, config, fold_layer_norm)
         left_out = _superseded(original)
@@ -195,7 +193,7 @@ class KBertLayout(Layout):
 
     def revert_state_dict(
         self,
-        ours: Mapping[str, torch.Tensor],
+        ours: State,
         config: Any,
         tied_copies: bool | None = None,
         layout: str = "old",
@@ -220,7 +218,7 @@ class KBertLayout(Layout):
             reverted[_uer_name(key, ours, LAYOUTS.index(layout))] = tensor
         return reverted
 
-    def convert_checkpoint(self, original: Mapping[str, torch.Tensor], options: Mapping[str, Any]) -> Conversion:
+    def convert_checkpoint(self, original: State, options: Options) -> Conversion:
         check_options(options, (*self.fields, *UER_OPTIONS))
         options = dict(options)
         fold, parity = options.pop("fold_layer_norm", None), options.pop("reference_parity", False)
@@ -289,7 +287,7 @@ class KBertLayout(Layout):
         length = config.max_position_embeddings
         return KBertTokenizer(dict(vocab), do_lower_case, kg=None, model_max_length=length, **options)
 
-    def _folds(self, original: Mapping[str, Any], config: Any, fold_layer_norm: bool | None) -> bool:
+    def _folds(self, original: Options, config: Any, fold_layer_norm: bool | None) -> bool:
         if fold_layer_norm and config.layer_norm_style == "uer":
             raise ValueError(
                 "`fold_layer_norm` must be False under `layer_norm_style='uer'`: the model computes UER's LayerNorm "
@@ -301,11 +299,11 @@ class KBertLayout(Layout):
         return fold_layer_norm
 
 
-def _is_uer_config(original: Mapping[str, Any]) -> bool:
+def _is_uer_config(original: Options) -> bool:
     return any(name in original for name in ("layers_num", "heads_num", "feedforward_size", "emb_size"))
 
 
-def _uer_fields(original: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _uer_fields(original: Options, given: Options) -> dict[str, Any]:
     """Our fields for UER's, those that `given` has already left out."""
     missing = [name for name, ours in UER_SIZES.items() if original.get(name) is None and ours not in given]
     if missing:
@@ -335,7 +333,7 @@ def _uer_fields(original: Mapping[str, Any], given: Mapping[str, Any]) -> dict[s
     return {name: value for name, value in fields.items() if name not in given}
 
 
-def _check_uer_architecture(original: Mapping[str, Any]) -> None:
+def _check_uer_architecture(original: Options) -> None:
     """Refuse what K-BERT's encoder is not."""
     width = original.get("emb_size")
     if width is not None and original.get("hidden_size") is not None and width != original["hidden_size"]:
@@ -349,14 +347,14 @@ def _check_uer_architecture(original: Mapping[str, Any]) -> None:
             raise ValueError(f"`{name}` must be {allowed[-1]!r} in a K-BERT, got {value!r}: another architecture.")
 
 
-def _superseded(original: Mapping[str, Any]) -> list[str]:
+def _superseded(original: Options) -> list[str]:
     """Keys of a next-sentence target beside a classifier, which has a first layer of its own."""
     if not any(key.removeprefix("module.").startswith("output_layer_1.") for key in original):
         return []
     return [key for key in original if NEXT_SENTENCE_TARGET.fullmatch(key)]
 
 
-def _scale_layer_norms(tensors: Mapping[str, torch.Tensor], config: Any, power: float) -> Tensors:
+def _scale_layer_norms(tensors: State, config: Any, power: float) -> Tensors:
     """Every gamma times ((N - 1) / N) ** power, N the width."""
     width = config.hidden_size
     factor = math.pow((width - 1) / width, power)
@@ -366,7 +364,7 @@ def _scale_layer_norms(tensors: Mapping[str, torch.Tensor], config: Any, power: 
     }
 
 
-def _uer_name(name: str, ours: Mapping[str, Any], layout: int) -> str:
+def _uer_name(name: str, ours: Options, layout: int) -> str:
     """UER's name for one of ours."""
     if name == "cls.predictions.bias":
         return f"{TARGETS['cls.predictions.decoder'][layout]}.bias"
@@ -389,7 +387,7 @@ def _uer_name(name: str, ours: Mapping[str, Any], layout: int) -> str:
     return name if names is None else f"{names[layout]}.{parameter}"
 
 
-def _infer_sizes(options: dict[str, Any], tensors: Mapping[str, torch.Tensor], is_uer: bool) -> dict[str, str]:
+def _infer_sizes(options: dict[str, Any], tensors: State, is_uer: bool) -> dict[str, str]:
     """Complete the options from the file; what no weight tells is returned with the reason for its value."""
     found = {
         "vocab_size": size_of(tensors, WORD_EMBEDDINGS),
@@ -413,7 +411,7 @@ def _infer_sizes(options: dict[str, Any], tensors: Mapping[str, torch.Tensor], i
     return {}
 
 
-def _architecture(tensors: Mapping[str, Any], keys: Iterable[str], options: Mapping[str, Any]) -> str:
+def _architecture(tensors: Options, keys: Iterable[str], options: Options) -> str:
     """The class that holds all of it."""
     named = [name for name in options.get("architectures") or () if name in CLASSIFIERS]
     if has_part(tensors, "qa_outputs."):

@@ -13,7 +13,7 @@ import torch
 from ..models.configuration_knowbert import KnowBertConfig
 from .layout import BERT_FIELDS, PREFIX, RENAMES, Conversion, Layout, functions_of
 from .options import check_options
-from .tensors import Tensors, has_part, layer_numbers, size_of
+from .tensors import Options, State, Tensors, has_part, layer_numbers, size_of
 
 # Values of a knowledge base as `kar_config` names them -> ours.
 VALUES = {
@@ -60,7 +60,7 @@ class KnowBertLayout(Layout):
     original_files = ("weights.th", "config.json")
     their_mark = r"^pretrained_bert\."
 
-    def convert_config(self, original: Mapping[str, Any]) -> Any:
+    def convert_config(self, original: Options) -> Any:
         return super().convert_config(flattened(original))
 
     def revert_config(self, config: Any) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class KnowBertLayout(Layout):
             },
         }
 
-    def complete_options(self, options: dict[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    def complete_options(self, options: dict[str, Any], tensors: State) -> dict[str, str]:
         assumed = {}
         words = "bert.embeddings.word_embeddings.weight"
         told = {
@@ -101,28 +101,24 @@ class KnowBertLayout(Layout):
         options["knowledge_bases"] = bases
         return assumed
 
-    def convert_checkpoint(self, original: Mapping[str, torch.Tensor], options: Mapping[str, Any]) -> Conversion:
+    def convert_checkpoint(self, original: State, options: Options) -> Conversion:
         """As every family, from the weights of an unpacked archive and its options."""
         return super().convert_checkpoint(original, flattened(options))
 
-    def convert_state_dict(self, original: Mapping[str, torch.Tensor], config: Any) -> Tensors:
+    def convert_state_dict(self, original: State, config: Any) -> Tensors:
         kept = once(original)
         speech = {self.describe_key(key)[0]: one for key, one in kept.items() if key.endswith(SPEECH)}
         ours = super().convert_state_dict({key: one for key, one in kept.items() if not key.endswith(SPEECH)}, config)
         return {**ours, **speech}
 
-    def reported(
-        self, original: Mapping[str, torch.Tensor], converted: Tensors, config: Any, assumed: dict[str, str]
-    ) -> Conversion:
+    def reported(self, original: State, converted: Tensors, config: Any, assumed: dict[str, str]) -> Conversion:
         """As every family, with what is twice in the file."""
         kept = once(original)
         found = super().reported(kept, converted, config, assumed)
         twice = {key: "twice in the file" for key in original if key not in kept}
         return replace(found, dropped={**found.dropped, **twice})
 
-    def revert_state_dict(
-        self, ours: Mapping[str, torch.Tensor], config: Any, tied_copies: bool | None = None
-    ) -> Tensors:
+    def revert_state_dict(self, ours: State, config: Any, tied_copies: bool | None = None) -> Tensors:
         speech = {name: one for name, one in ours.items() if name.endswith(SPEECH)}
         rest = {name: one for name, one in ours.items() if name not in speech}
         theirs = super().revert_state_dict(rest, config, tied_copies)
@@ -141,7 +137,7 @@ class KnowBertLayout(Layout):
         return f"{base}_soldered_kg.{linker}{inside}"
 
 
-def once(original: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def once(original: State) -> dict[str, torch.Tensor]:
     """A file's tensors without those that are there a second time; copies that differ are refused."""
     if not has_part(original, "pretrained_bert."):
         return dict(original)
@@ -156,7 +152,7 @@ def once(original: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return kept
 
 
-def sizes_of(tensors: Mapping[str, torch.Tensor], part: str) -> dict[str, Any]:
+def sizes_of(tensors: State, part: str) -> dict[str, Any]:
     """What the weights of a knowledge base tell of it."""
     table = f"{part}entity_embeddings."
     speech = size_of(tensors, f"{table}pos_embeddings.weight", 1)
@@ -203,7 +199,7 @@ def flattened(original: Any) -> Any:
     return {**fields, "knowledge_bases": bases}
 
 
-def part_of(options: Any, name: str) -> Mapping[str, Any]:
+def part_of(options: Any, name: str) -> Options:
     """A part of nested options, empty if it is none."""
     found = options.get(name) if isinstance(options, Mapping) else None
     return found if isinstance(found, Mapping) else {}

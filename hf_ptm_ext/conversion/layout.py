@@ -21,7 +21,19 @@ from transformers import PreTrainedConfig
 from ..files import write_json
 from .files import Checkpoint, beside, name_some, read_checkpoint
 from .options import check_options, made_config, read_fields
-from .tensors import Tensors, by_our_names, check_weights, has_part, layer_numbers, own_memory
+from .tensors import (
+    File,
+    Options,
+    State,
+    Tensors,
+    TokenizerFiles,
+    Words,
+    by_our_names,
+    check_weights,
+    has_part,
+    layer_numbers,
+    own_memory,
+)
 from .vocabulary import copy_vocabulary, read_vocabulary
 
 Shapes = dict[str, tuple[int, ...]]
@@ -139,6 +151,8 @@ class Layout:
     needs: Mapping[str, str] = {"cls.seq_relationship.": "bert.pooler."}  # part -> the part that it reads
     tied: Mapping[str, str] = TIED  # our tied entries -> the entry that they repeat
     optional = r"(?!)"  # pattern of single names that a file may lack
+    whole = "ForPreTraining"  # end of the name of the class that `model` makes
+    classes: Mapping[str, str] = {}  # part -> end of the name of the class that holds it, where heads do not tell
 
     # ---- messages ----
     foreign = "These keys fit nowhere in {title}'s pre-training model"
@@ -159,17 +173,22 @@ class Layout:
 
     # ---- what a family may do otherwise: options ----
 
-    def for_options(self, options: Mapping[str, Any]) -> "Layout":
+    def for_options(self, options: Options) -> "Layout":
         """The layout under the command's own options, for the way back."""
         return self
 
-    def adjusted(self, fields: dict[str, Any], original: Mapping[str, Any]) -> dict[str, Any]:
+    def adjusted(self, fields: dict[str, Any], original: Options) -> dict[str, Any]:
         """The fields of our configuration from those that were read."""
         return fields
 
-    def complete_options(self, options: dict[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    def complete_options(self, options: dict[str, Any], tensors: State) -> dict[str, str]:
         """Add what the weights tell, under our names; returned are values that nothing tells, with their reasons."""
         return {}
+
+    def add_read(self, options: dict[str, Any], found: Options) -> None:
+        """Add values that were read off the weights, where no option says them."""
+        given = {self.theirs.get(name, name) for name, value in options.items() if value is not None}
+        options |= {name: value for name, value in found.items() if value is not None and name not in given}
 
     def revert_config(self, config: Any) -> dict[str, Any]:
         """The original's options for a configuration of ours."""
@@ -182,10 +201,10 @@ class Layout:
     def model(self, config: Any) -> nn.Module:
         """The model that holds all parts of a file."""
         module = importlib.import_module(f"hf_ptm_ext.models.modeling_{self.family}")
-        made: nn.Module = getattr(module, f"{self.prefix}ForPreTraining")(config)
+        made: nn.Module = getattr(module, f"{self.prefix}{self.whole}")(config)
         return made
 
-    def more_shapes(self, config: Any, tensors: Mapping[str, torch.Tensor]) -> Shapes:
+    def more_shapes(self, config: Any, tensors: State) -> Shapes:
         """Names and shapes of parts that `model` lacks, such as fine-tuned heads."""
         return {}
 
@@ -212,11 +231,11 @@ class Layout:
         theirs = any(re.search(self.their_mark, key) for key in keys)
         return self.their_name(name, config) if theirs else name
 
-    def architecture(self, tensors: Mapping[str, torch.Tensor], config: Any) -> str:
+    def architecture(self, tensors: State, config: Any) -> str:
         """The class that holds all parts of a file."""
         present = [head for head in self.heads if has_part(tensors, head)]
         kind = "ForMaskedLM" if present == [*MASKED_LM] else "ForPreTraining" if present else "Model"
-        return f"{self.prefix}{kind}"
+        return f"{self.prefix}{next((one for part, one in self.classes.items() if has_part(tensors, part)), kind)}"
 
     # ---- files ----
 
@@ -234,18 +253,13 @@ class Layout:
         """The pieces of a vocabulary and their ids."""
         return read_vocabulary(path)
 
-    def vocabulary_options(self, vocab: Mapping[str, int], options: Mapping[str, Any]) -> dict[str, Any]:
+    def vocabulary_options(self, vocab: Mapping[str, int], options: Options) -> dict[str, Any]:
         """The options that a vocabulary decides."""
         return {}
 
     def tokenizer_from(
-        self,
-        words: Mapping[str, int],
-        config: Any,
-        vocab: Path | None = None,
-        codes: Path | None = None,
-        lower_case: bool = False,
-    ) -> tuple[dict[str, str], list[str]]:
+        self, words: Words, config: Any, vocab: File = None, codes: File = None, lower_case: bool = False
+    ) -> TokenizerFiles:
         """The tokenizer's files of a family without word pieces, by name, and what the report says of them."""
         raise NotImplementedError(f"{self.title} has word pieces, got the words of another vocabulary.")
 
@@ -259,7 +273,7 @@ class Layout:
     def check_tokenizer_file(self, file: Path) -> None:
         """Refuse what is none of the tokenizer's files."""
 
-    def more_files(self, original: Mapping[str, torch.Tensor]) -> dict[str, Tensors]:
+    def more_files(self, original: State) -> dict[str, Tensors]:
         """Files of tensors that are written beside the model."""
         return {}
 
@@ -272,12 +286,7 @@ class Layout:
         return []
 
     def write_original(
-        self,
-        folder: Path,
-        tensors: Mapping[str, torch.Tensor],
-        options: Mapping[str, Any],
-        source: Path,
-        vocabulary: Path | None = None,
+        self, folder: Path, tensors: State, options: Options, source: Path, vocabulary: File = None
     ) -> None:
         """Write the files that the original code loads."""
         weights, config = self.original_files
@@ -292,7 +301,7 @@ class Layout:
 
     # ---- both ways ----
 
-    def convert_config(self, original: Mapping[str, Any]) -> Any:
+    def convert_config(self, original: Options) -> Any:
         """Our configuration from the original's options, or from those of a BERT; data and training are left out."""
         check_options(original, self.theirs)
         fields = read_fields(original, self.fields, self.sizes)
@@ -301,7 +310,7 @@ class Layout:
                 fields.setdefault(ours, original[theirs])
         return self.made(self.adjusted(fields, original))
 
-    def made(self, fields: Mapping[str, Any]) -> Any:
+    def made(self, fields: Options) -> Any:
         """The configuration of these fields, with the whole auto_map."""
         config: Any = made_config(self.config_class, fields, self.title)
         for name in self.fixed:
@@ -312,7 +321,7 @@ class Layout:
             config.auto_map = dict(auto_map)
         return config
 
-    def convert_state_dict(self, original: Mapping[str, torch.Tensor], config: Any) -> Tensors:
+    def convert_state_dict(self, original: State, config: Any) -> Tensors:
         """Our state dict from a file's, whose pooler and heads may be missing whole; tied entries are added."""
         names = {key: self.describe_key(key)[0] for key in original}
         weights = {key: tensor for key, tensor in original.items() if not re.search(self.buffers, names[key])}
@@ -321,9 +330,7 @@ class Layout:
         named = ((name, key, tensor) for key, parts in ours for name, tensor in parts.items())
         return self.check(*by_our_names(named), config)
 
-    def revert_state_dict(
-        self, ours: Mapping[str, torch.Tensor], config: Any, tied_copies: bool | None = None
-    ) -> Tensors:
+    def revert_state_dict(self, ours: State, config: Any, tied_copies: bool | None = None) -> Tensors:
         """The original's state dict from ours.
 
         `tied_copies` says whether the heads' copies of the word embeddings are written, as the original's files have
@@ -332,7 +339,7 @@ class Layout:
         reverted = self.untied(ours, config, tied_copies)
         return {self.their_name(name, config): tensor for name, tensor in reverted.items()}
 
-    def convert_checkpoint(self, original: Mapping[str, torch.Tensor], options: Mapping[str, Any]) -> Conversion:
+    def convert_checkpoint(self, original: State, options: Options) -> Conversion:
         """Convert a checkpoint as it was found, reading from the file what its options leave open.
 
         Tied copies are not among the tensors, and neither are heads that the file lacks: loading says that those are
@@ -344,9 +351,7 @@ class Layout:
         config = self.convert_config(options)
         return self.reported(original, self.convert_state_dict(original, config), config, assumed)
 
-    def reported(
-        self, original: Mapping[str, torch.Tensor], converted: Tensors, config: Any, assumed: dict[str, str]
-    ) -> Conversion:
+    def reported(self, original: State, converted: Tensors, config: Any, assumed: dict[str, str]) -> Conversion:
         """What was made of a file, and what the command says of it."""
         names = {key: self.describe_key(key) for key in original}
         tied = self.tied_names(config)
@@ -367,7 +372,7 @@ class Layout:
             assumed=assumed,
         )
 
-    def revert_checkpoint(self, ours: Mapping[str, torch.Tensor], config: Any) -> tuple[Tensors, dict[str, Any]]:
+    def revert_checkpoint(self, ours: State, config: Any) -> tuple[Tensors, dict[str, Any]]:
         """State dict and options as the original code reads them, from tensors as one of our classes saved them."""
         named = {self.describe_key(key)[0]: tensor for key, tensor in ours.items()}
         return self.revert_state_dict(named, config, tied_copies=True), self.revert_config(config)
@@ -380,7 +385,7 @@ class Layout:
         self._compare(converted, sources, config, self.foreign.format(title=self.title))
         return self._with_tied({name: own_memory(tensor) for name, tensor in converted.items()}, config)
 
-    def check_ours(self, ours: Mapping[str, torch.Tensor], config: Any) -> None:
+    def check_ours(self, ours: State, config: Any) -> None:
         """Compare a state dict of ours, tied entries included or not, with the model of the config, as `check`."""
         for name in ("num_hidden_groups", "embedding_size"):
             if hasattr(config, "num_hidden_groups") and name not in self.fields and getattr(config, name) is not None:
@@ -395,7 +400,7 @@ class Layout:
         self._compare(ours, {name: name for name in ours}, config, message)
         self._with_tied(ours, config)
 
-    def untied(self, ours: Mapping[str, torch.Tensor], config: Any, tied_copies: bool | None) -> Tensors:
+    def untied(self, ours: State, config: Any, tied_copies: bool | None) -> Tensors:
         """Our tensors, checked, with those copies of tied ones that a file of the original shall have."""
         self.check_ours(ours, config)
         kept = {key: tensor for key, tensor in ours.items() if key not in self.tied}
@@ -411,7 +416,7 @@ class Layout:
         """Names that are not written: their tensor is there under another one."""
         return {name for name in self.tied if config.tie_word_embeddings or name.endswith(".bias")}
 
-    def shapes(self, config: Any, tensors: Mapping[str, torch.Tensor]) -> Shapes:
+    def shapes(self, config: Any, tensors: State) -> Shapes:
         """Names and shapes of every part that a file of this config can have; nothing is allocated."""
         with torch.device("meta"):
             model: Any = self.model(config)
@@ -436,9 +441,7 @@ class Layout:
                     "belongs to the weights."
                 )
 
-    def _compare(
-        self, tensors: Mapping[str, torch.Tensor], sources: Mapping[str, str], config: Any, foreign: str
-    ) -> None:
+    def _compare(self, tensors: State, sources: Mapping[str, str], config: Any, foreign: str) -> None:
         """Names both ways, shapes."""
         expected = self.shapes(config, tensors)
         unknown = [sources[name] for name in tensors if name not in expected]
@@ -482,7 +485,7 @@ class Layout:
                 return f"{message}: {self.blame.format(shown, expected[dimension], shape[dimension])}."
         return f"{message}. Use the config that belongs to the weights."
 
-    def _with_tied(self, tensors: Mapping[str, torch.Tensor], config: Any) -> Tensors:
+    def _with_tied(self, tensors: State, config: Any) -> Tensors:
         """The tensors and the tied entries that they lack; entries that differ from what they repeat are refused."""
         complete, tied = dict(tensors), self.tied_names(config)
         for name, source in self.tied.items():

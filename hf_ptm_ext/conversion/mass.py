@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from ..models.configuration_mass import MassConfig
 from ..models.seq2seq_core import position_limit
@@ -17,7 +16,7 @@ from ..models.texts_core import text_lines
 from .files import name_some
 from .layout import PREFIX, Layout, functions_of
 from .options import check_options
-from .tensors import Tensors, check_weights, layer_numbers
+from .tensors import Options, State, Tensors, check_weights, layer_numbers
 from .vocabulary import SPECIAL_TOKENS
 
 # fairseq's option -> our field, where the names differ
@@ -87,6 +86,7 @@ KNOWN_BY_OPTION = {
 
 class MassLayout(Layout):
     title, family, prefix = "MASS", "mass", "Mass"
+    whole, classes = "ForConditionalGeneration", {"": "ForConditionalGeneration"}
     config_class = MassConfig
     fields, theirs = OWN_FIELDS, OPTIONS
     infers_sizes = True
@@ -115,11 +115,6 @@ class MassLayout(Layout):
     vocabulary_files = ("dict.txt", "vocab.txt")
     pipeline_tag = "summarization"
 
-    def model(self, config: Any) -> nn.Module:
-        from ..models.modeling_mass import MassForConditionalGeneration
-
-        return MassForConditionalGeneration(config)
-
     def describe_key(self, key: str) -> tuple[str, tuple[str, ...]]:
         name, changes = super().describe_key(key)
         return name, (*changes, "packed projections split in three") if ".in_proj_" in name else changes
@@ -128,10 +123,7 @@ class MassLayout(Layout):
         name = re.sub(r"_attn\.[qkv]_proj\.", "_attn.in_proj_", name.removeprefix("model."))
         return name.replace(".layernorm_embedding.", ".emb_layer_norm.").replace("lm_head.weight", "decoder.embed_out")
 
-    def architecture(self, tensors: Mapping[str, torch.Tensor], config: Any) -> str:
-        return "MassForConditionalGeneration"
-
-    def convert_config(self, original: Mapping[str, Any]) -> Any:
+    def convert_config(self, original: Options) -> Any:
         check_options(original)
         arch = original.get("arch")
         if arch is not None and arch not in ARCHITECTURES:
@@ -169,7 +161,7 @@ class MassLayout(Layout):
             del fields["max_source_positions"], fields["max_target_positions"]
         return self.made(fields)
 
-    def convert_state_dict(self, original: Mapping[str, torch.Tensor], config: Any) -> Tensors:
+    def convert_state_dict(self, original: State, config: Any) -> Tensors:
         _check_family(original)
         return super().convert_state_dict(original, config)
 
@@ -190,9 +182,7 @@ class MassLayout(Layout):
         tied = {"lm_head.weight"} if config.tie_word_embeddings else set()
         return tied | ({ENCODER_TABLE, DECODER_TABLE} if config.share_encoder_decoder_embeddings else set())
 
-    def revert_state_dict(
-        self, ours: Mapping[str, torch.Tensor], config: Any, tied_copies: bool | None = None
-    ) -> Tensors:
+    def revert_state_dict(self, ours: State, config: Any, tied_copies: bool | None = None) -> Tensors:
         """The original's names, with fairseq's versions, and one table for both sides where they share it."""
         named = {self.describe_key(name)[0]: value for name, value in ours.items()}
         check_weights(named)
@@ -216,7 +206,7 @@ class MassLayout(Layout):
                 result[f"{match[1]}.in_proj_{match[3]}"] = torch.cat(parts)
         return result
 
-    def complete_options(self, options: dict[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    def complete_options(self, options: dict[str, Any], tensors: State) -> dict[str, str]:
         """The sizes, and the heads of the published models; the architecture's options where they are not given."""
         check_options(options)
         _check_family(tensors)
@@ -269,7 +259,7 @@ class MassLayout(Layout):
             vocab.setdefault(token, len(vocab))
         return vocab
 
-    def vocabulary_options(self, vocab: Mapping[str, int], options: Mapping[str, Any]) -> dict[str, Any]:
+    def vocabulary_options(self, vocab: Mapping[str, int], options: Options) -> dict[str, Any]:
         """The options that a vocabulary decides."""
         ids = {field: vocab[token] for field, token in SPECIAL_FIELDS.items()}
         for field, value in ids.items():
@@ -304,7 +294,7 @@ class MassLayout(Layout):
         )
 
 
-def _check_family(original: Mapping[str, torch.Tensor]) -> None:
+def _check_family(original: State) -> None:
     """Say whose a checkpoint is that is none of this variant."""
     names = [re.sub(r"^(module\.)?(model\.)?", "", name) for name in original]
     if any(name.startswith(("encoders.", "decoders.")) for name in names):
@@ -324,7 +314,7 @@ def _check_family(original: Mapping[str, torch.Tensor]) -> None:
         )
 
 
-def _sizes(named: Mapping[str, torch.Tensor], options: Mapping[str, Any]) -> dict[str, Any]:
+def _sizes(named: State, options: Options) -> dict[str, Any]:
     """What the tensors say, under fairseq's names."""
     named = {name.removeprefix("model."): value for name, value in named.items()}
     missing = [name for name in NEEDED if name not in named]

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from ..files import read_json, write_whole
 from ..models.configuration_mass_nmt import MassNmtConfig
@@ -18,7 +17,7 @@ from ..models.texts_core import text_lines
 from .files import beside, name_some
 from .layout import PREFIX, Conversion, Layout, functions_of
 from .options import check_options, read_fields
-from .tensors import Tensors, layer_numbers, size_of
+from .tensors import File, Options, State, Tensors, TokenizerFiles, Words, layer_numbers, size_of
 from .xlm_vocabulary import original_word, read_codes, read_dictionary, tokenizer_files
 
 PARTS = ("encoder", "decoder")
@@ -82,6 +81,7 @@ ENCODER_PROJECTION = "encoder.pred_layer.proj.weight"
 
 class MassNmtLayout(Layout):
     title, family, prefix = "MASS-NMT", "mass_nmt", "MassNmt"
+    whole, classes = "ForConditionalGeneration", {"": "ForConditionalGeneration"}
     config_class = MassNmtConfig
     fields, theirs = (), FIELDS
     renames = (
@@ -108,20 +108,12 @@ class MassNmtLayout(Layout):
     wordpieces = False
     pipeline_tag = "translation"
 
-    def model(self, config: Any) -> nn.Module:
-        from ..models.modeling_mass_nmt import MassNmtForConditionalGeneration
-
-        return MassNmtForConditionalGeneration(config)
-
     def their_name(self, name: str, config: Any) -> str:
         for pattern, replacement in ORIGINAL_NAMES:
             name = re.sub(pattern, replacement, name)
         return re.sub(r"(\w+_lin)\.(\d+)\.", r"\2.\1.", name) if config.attention_setting == "v2" else name
 
-    def architecture(self, tensors: Mapping[str, torch.Tensor], config: Any) -> str:
-        return "MassNmtForConditionalGeneration"
-
-    def convert_config(self, original: Mapping[str, Any]) -> Any:
+    def convert_config(self, original: Options) -> Any:
         """Read the original's options (`params` of its files)."""
         check_options(original)
         absent = [name for name in ("n_words", "emb_dim", "n_layers", "n_heads") if original.get(name) is None]
@@ -140,7 +132,7 @@ class MassNmtLayout(Layout):
             del fields["id2lang"]
         return self.made(fields)
 
-    def convert_state_dict(self, original: Mapping[str, Any], config: Any) -> Tensors:
+    def convert_state_dict(self, original: Options, config: Any) -> Tensors:
         flat = flattened(original)
         tables = {self.describe_key(key)[0]: tensor for key, tensor in flat.items()}
         words, projection = tables.get("model.encoder.embed_tokens.weight"), tables.get(ENCODER_PROJECTION)
@@ -167,15 +159,13 @@ class MassNmtLayout(Layout):
             name = re.sub(r"(encoder_attn\.[qkv]_proj\.)(?=\w+$)", r"\g<1>0.", name)
         return {name: tensor}
 
-    def revert_state_dict(
-        self, ours: Mapping[str, torch.Tensor], config: Any, tied_copies: bool | None = None
-    ) -> Tensors:
+    def revert_state_dict(self, ours: State, config: Any, tied_copies: bool | None = None) -> Tensors:
         return super().revert_state_dict(ours, config, tied_copies=not config.tie_word_embeddings)
 
-    def convert_checkpoint(self, original: Mapping[str, Any], options: Mapping[str, Any]) -> Conversion:
+    def convert_checkpoint(self, original: Options, options: Options) -> Conversion:
         return super().convert_checkpoint(flattened(original), options)
 
-    def complete_options(self, options: dict[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    def complete_options(self, options: dict[str, Any], tensors: State) -> dict[str, str]:
         seen = {
             "max_positions": size_of(tensors, "model.encoder.embed_positions.weight"),
             "n_dec_layers": len(layer_numbers(tensors, "model.decoder.layers.")) or None,
@@ -183,9 +173,7 @@ class MassNmtLayout(Layout):
         options |= {name: value for name, value in seen.items() if options.get(name) is None and value is not None}
         return {} if "encoder_lm_bias" in tensors else {"encoder_lm_bias": "zeros, which no model reads"}
 
-    def reported(
-        self, original: Mapping[str, torch.Tensor], converted: Tensors, config: Any, assumed: dict[str, str]
-    ) -> Conversion:
+    def reported(self, original: State, converted: Tensors, config: Any, assumed: dict[str, str]) -> Conversion:
         found = super().reported(original, converted, config, assumed)
         dropped = {key.replace("module.", ""): reason for key, reason in found.dropped.items()}
         if ENCODER_PROJECTION in dropped:
@@ -200,7 +188,7 @@ class MassNmtLayout(Layout):
             "gelu_activation": config.activation_function == "gelu",
         }
 
-    def revert_checkpoint(self, ours: Mapping[str, torch.Tensor], config: Any) -> tuple[Tensors, dict[str, Any]]:
+    def revert_checkpoint(self, ours: State, config: Any) -> tuple[Tensors, dict[str, Any]]:
         for first, second in (
             ("encoder_attention_heads", "decoder_attention_heads"),
             ("encoder_ffn_dim", "decoder_ffn_dim"),
@@ -228,13 +216,8 @@ class MassNmtLayout(Layout):
         return tensors, self.revert_config(config)
 
     def tokenizer_from(
-        self,
-        words: Mapping[str, int],
-        config: Any,
-        vocab: Path | None = None,
-        codes: Path | None = None,
-        lower_case: bool = False,
-    ) -> tuple[dict[str, str], list[str]]:
+        self, words: Words, config: Any, vocab: File = None, codes: File = None, lower_case: bool = False
+    ) -> TokenizerFiles:
         """The tokenizer's files, as far as the original's are there."""
         for option, path in (("vocab", vocab), ("codes", codes)):
             if path is not None and not path.is_file():
@@ -248,12 +231,7 @@ class MassNmtLayout(Layout):
         return files, [f"XLMTokenizer (needs the package sacremoses), {len(words)} words, codes of {codes}"]
 
     def write_original(
-        self,
-        folder: Path,
-        tensors: Mapping[str, torch.Tensor],
-        options: Mapping[str, Any],
-        source: Path,
-        vocabulary: Path | None = None,
+        self, folder: Path, tensors: State, options: Options, source: Path, vocabulary: File = None
     ) -> None:
         """Write the original's file, and its codes if our folder has a tokenizer."""
         content: dict[str, Any] = {part: {} for part in PARTS}
@@ -275,7 +253,7 @@ class MassNmtLayout(Layout):
             write_whole(folder / "codes", "".join(f"{merge} 0\n" for merge in merges))
 
 
-def flattened(original: Mapping[str, Any]) -> Tensors:
+def flattened(original: Options) -> Tensors:
     """The tensors of both halves, under `encoder.` and `decoder.`."""
     tensors: Tensors = {}
     for name, value in original.items():

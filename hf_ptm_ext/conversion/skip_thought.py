@@ -5,7 +5,6 @@ A source is `uni_skip.npz`, `bi_skip.npz`, or a folder with both (combine-skip).
 decoders, which predict the trained words, are left out then, and with both.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import torch
 from ..models.configuration_skip_thought import SkipThoughtConfig
 from .files import Checkpoint, read_checkpoint
 from .layout import functions_of
-from .tensors import Tensors, check_weights, has_part, size_of
+from .tensors import File, Options, State, Tensors, check_weights, has_part, size_of
 from .words import WORDS_FILE, WordLayout
 
 FILES = {"uni": ("uni_skip.npz", "utable.npy"), "bi": ("bi_skip.npz", "btable.npy")}
@@ -61,7 +60,7 @@ class SkipThoughtLayout(WordLayout):
             tensors |= read
         return Checkpoint(tensors, tuple(files), words=words)
 
-    def complete_options(self, options: dict[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    def complete_options(self, options: dict[str, Any], tensors: State) -> dict[str, str]:
         """Sizes of a file without options."""
         both = has_part(tensors, "uni.")
         kind = "combine" if both else "bi" if "encoder_r_W" in tensors else "uni"
@@ -77,7 +76,7 @@ class SkipThoughtLayout(WordLayout):
                 options.setdefault(ours, size)
         return {}
 
-    def convert_state_dict(self, original: Mapping[str, torch.Tensor], config: Any) -> Tensors:
+    def convert_state_dict(self, original: State, config: Any) -> Tensors:
         """Matrices of one GRU together, gates by rows."""
         check_weights(original)
         converted: Tensors = {}
@@ -110,9 +109,7 @@ class SkipThoughtLayout(WordLayout):
         kind = "Model" if config.encoder_type == "combine" else "ForPreTraining"
         return getattr(modeling, f"SkipThought{kind}")(config)
 
-    def revert_state_dict(
-        self, ours: Mapping[str, torch.Tensor], config: Any, tied_copies: bool | None = None
-    ) -> Tensors:
+    def revert_state_dict(self, ours: State, config: Any, tied_copies: bool | None = None) -> Tensors:
         """The authors' matrices; names of both models of combine-skip have the model's in front."""
         self.check_ours(ours, config)
         reverted = {}
@@ -133,17 +130,8 @@ class SkipThoughtLayout(WordLayout):
             reverted |= {"ff_logit_W": ours["output.weight"].T.contiguous(), "ff_logit_b": ours["output.bias"]}
         return reverted
 
-    def architecture(self, tensors: Mapping[str, torch.Tensor], config: Any) -> str:
-        """With decoders or without."""
-        return "SkipThoughtForPreTraining" if has_part(tensors, "decoders.") else "SkipThoughtModel"
-
     def write_original(
-        self,
-        folder: Path,
-        tensors: Mapping[str, torch.Tensor],
-        options: Mapping[str, Any],
-        source: Path,
-        vocabulary: Path | None = None,
+        self, folder: Path, tensors: State, options: Options, source: Path, vocabulary: File = None
     ) -> None:
         """An npz and a table of each encoder, and the words."""
         for kind, (name, table) in FILES.items():
@@ -159,7 +147,7 @@ class SkipThoughtLayout(WordLayout):
         self.write_words(folder, source)
 
 
-def check_gru(name: str, parts: Mapping[str, Any]) -> None:
+def check_gru(name: str, parts: Options) -> None:
     """Refuse matrices that do not go together, before they are joined."""
     shapes = {f"{name}_{part}": tuple(value.shape) for part, value in parts.items()}
     size, width = ((*shapes[f"{name}_{part}"], 0)[0] for part in ("bx", "W"))
@@ -170,7 +158,7 @@ def check_gru(name: str, parts: Mapping[str, Any]) -> None:
             raise ValueError(f"`{name}_{part}` has the shape {found}, and {shape} goes with a `{name}_bx` of {size}.")
 
 
-def _of_torch(parts: Mapping[str, Any]) -> Tensors:
+def _of_torch(parts: Options) -> Tensors:
     """A GRU's weights as torch has them: reset, update, candidate."""
     names = {"weight_ih": ("W", "Wx"), "weight_hh": ("U", "Ux"), "bias_ih": ("b", "bx")}
     joined = {f"{name}_l0": torch.cat([parts[one] for one in both], dim=-1) for name, both in names.items()}

@@ -5,11 +5,9 @@ A source is any file that `WordVectors.load` reads, or a folder of sentence-tran
 """
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import save_file
 
 from ..data.word_vectors import WordVectors
@@ -17,7 +15,7 @@ from ..files import path_inside, write_json, write_whole
 from ..models.configuration_static_embedding import StaticEmbeddingConfig
 from .files import Checkpoint
 from .layout import functions_of
-from .tensors import Tensors, size_of
+from .tensors import File, Options, State, Tensors, TokenizerFiles, Words, size_of
 from .words import WordLayout, saved_tokenizer, with_specials
 
 WORDS = "static_embedding.embeddings.word_embeddings.weight"
@@ -34,6 +32,7 @@ class StaticEmbeddingLayout(WordLayout):
         (r"^embeddings\.(word_embeddings|token_weights)", r"static_embedding.embeddings.\1", "prefix put in front"),
     )
     word_files = ("tokenizer.json",)
+    whole = "Model"
 
     def read(self, source: Path, word_vectors: Path | None = None) -> Checkpoint:
         """Vectors of a file, or the table of a folder."""
@@ -49,19 +48,14 @@ class StaticEmbeddingLayout(WordLayout):
             source = path_inside(source, found[0], str(modules)) if found[0] else source
         return super().read(source, word_vectors)
 
-    def complete_options(self, options: dict[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    def complete_options(self, options: dict[str, Any], tensors: State) -> dict[str, str]:
         """Sizes are the table's."""
         options["vocab_size"], options["embedding_size"] = (size_of(tensors, WORDS, place) for place in (0, 1))
         return {}
 
     def tokenizer_from(
-        self,
-        words: Mapping[str, int],
-        config: Any,
-        vocab: Path | None = None,
-        codes: Path | None = None,
-        lower_case: bool = False,
-    ) -> tuple[dict[str, str], list[str]]:
+        self, words: Words, config: Any, vocab: File = None, codes: File = None, lower_case: bool = False
+    ) -> TokenizerFiles:
         """Of the words, or the folder's own."""
         if words or vocab is None:
             return super().tokenizer_from(words, config, vocab, codes, lower_case)
@@ -74,31 +68,14 @@ class StaticEmbeddingLayout(WordLayout):
             own.pad_token, config.pad_token_id = pads[0]
         return saved_tokenizer(own), [str(vocab)]
 
-    def architecture(self, tensors: Mapping[str, torch.Tensor], config: Any) -> str:
-        """The table alone."""
-        return "StaticEmbeddingModel"
-
-    def model(self, config: Any) -> Any:
-        """The table alone."""
-        from ..models.modeling_static_embedding import StaticEmbeddingModel
-
-        return StaticEmbeddingModel(config)
-
-    def revert_state_dict(
-        self, ours: Mapping[str, torch.Tensor], config: Any, tied_copies: bool | None = None
-    ) -> Tensors:
+    def revert_state_dict(self, ours: State, config: Any, tied_copies: bool | None = None) -> Tensors:
         """The table; weights of words are multiplied into it, which leaves the direction of a text's vector."""
         self.check_ours(ours, config)
         table = ours[WORDS]
         return {"embedding.weight": table * ours[WEIGHTS][:, None] if WEIGHTS in ours else table}
 
     def write_original(
-        self,
-        folder: Path,
-        tensors: Mapping[str, torch.Tensor],
-        options: Mapping[str, Any],
-        source: Path,
-        vocabulary: Path | None = None,
+        self, folder: Path, tensors: State, options: Options, source: Path, vocabulary: File = None
     ) -> None:
         """A folder that `SentenceTransformer(path)` reads."""
         file = source / "tokenizer.json"
@@ -137,7 +114,7 @@ def export_sentence_transformers(model: Any, tokenizer: Any, folder: str | Path)
     _write_folder(Path(folder), tensors, tokenizer.backend_tokenizer.to_str())
 
 
-def _write_folder(folder: Path, tensors: Mapping[str, torch.Tensor], tokenizer: str) -> None:
+def _write_folder(folder: Path, tensors: State, tokenizer: str) -> None:
     (folder / MODULE).mkdir(parents=True, exist_ok=True)
     module = {"idx": 0, "name": "0", "path": MODULE, "type": "sentence_transformers.models.StaticEmbedding"}
     write_json(folder / "modules.json", [module])

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,6 +11,12 @@ from ..weights import not_finite
 from .files import name_some
 
 Tensors = dict[str, torch.Tensor]
+# What the methods of a layout are given: weights by their names, options, words and their ids, a file or none.
+State = Mapping[str, torch.Tensor]
+Options = Mapping[str, Any]
+Words = Mapping[str, int]
+File = Path | None
+TokenizerFiles = tuple[dict[str, str], list[str]]  # the files by their names, and what the report says of them
 KINDS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 

@@ -10,14 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 import transformers
 from torch import nn
 from transformers import BertConfig
 
 from .files import beside, name_some, read_checkpoint
 from .layout import BERT_FIELDS, Conversion, Layout, functions_of
-from .tensors import Tensors, check_weights, size_of
+from .tensors import Options, State, Tensors, check_weights, size_of
 
 # The file beside a student, as `DistillationTrainer` writes it.
 PROJECTIONS_FILE = "distill_projections.safetensors"
@@ -52,7 +51,7 @@ class TinyBertLayout(Layout):
         made: nn.Module = getattr(transformers, self.model_class)(config)
         return made
 
-    def convert_config(self, original: Mapping[str, Any], part: str = "student") -> Any:
+    def convert_config(self, original: Options, part: str = "student") -> Any:
         """Upstream's configuration from TinyBERT's `config.json`, of the student or the teacher where it has both."""
         if part not in ("student", "teacher"):
             raise ValueError(f"`part` must be 'student' or 'teacher', got {part!r}.")
@@ -62,11 +61,11 @@ class TinyBertLayout(Layout):
             original = {SHORT.get(name, name): value for name, value in original.items()}
         return super().convert_config(original)
 
-    def convert_state_dict(self, original: Mapping[str, torch.Tensor], config: Any) -> Tensors:
+    def convert_state_dict(self, original: State, config: Any) -> Tensors:
         model = {key: value for key, value in original.items() if not _is_projection(key)}
         return Layout.convert_state_dict(_layout(model), model, config)
 
-    def convert_checkpoint(self, original: Mapping[str, torch.Tensor], options: Mapping[str, Any]) -> Conversion:
+    def convert_checkpoint(self, original: State, options: Options) -> Conversion:
         model = {key: value for key, value in original.items() if not _is_projection(key)}
         config, layout = self.convert_config(options), _layout(model)
         labels = next((size_of(model, key) for key in model if key.endswith("classifier.bias")), None)
@@ -85,14 +84,14 @@ class TinyBertLayout(Layout):
         }
         return replace(found, dropped={**found.dropped, **dropped})
 
-    def more_files(self, original: Mapping[str, torch.Tensor]) -> dict[str, Tensors]:
+    def more_files(self, original: State) -> dict[str, Tensors]:
         projections = convert_projections(original)
         return {PROJECTIONS_FILE: projections} if projections else {}
 
     def revert_config(self, config: Any) -> dict[str, Any]:
         return {**super().revert_config(config), "cell": {}, "structure": [], "pre_trained": "", "training": ""}
 
-    def revert_checkpoint(self, ours: Mapping[str, torch.Tensor], config: Any) -> tuple[Tensors, dict[str, Any]]:
+    def revert_checkpoint(self, ours: State, config: Any) -> tuple[Tensors, dict[str, Any]]:
         return Layout.revert_checkpoint(_layout(ours), ours, config)
 
     def revert_more_files(self, folder: Path, config: Any) -> Tensors:
@@ -106,7 +105,7 @@ class _Classifier(TinyBertLayout):
     heads, other_parts, needs, tied = {}, (), {}, {}
     model_class = "BertForSequenceClassification"
 
-    def architecture(self, tensors: Mapping[str, torch.Tensor], config: Any) -> str:
+    def architecture(self, tensors: State, config: Any) -> str:
         return self.model_class
 
 
@@ -114,7 +113,7 @@ LAYOUT, CLASSIFIER = TinyBertLayout(), _Classifier()
 globals().update(functions_of(LAYOUT))
 
 
-def _layout(tensors: Mapping[str, torch.Tensor]) -> Layout:
+def _layout(tensors: State) -> Layout:
     return CLASSIFIER if any(re.match(r"(module\.)?classifier\.", key) for key in tensors) else LAYOUT
 
 
@@ -122,13 +121,13 @@ def _is_projection(key: str) -> bool:
     return re.match(PROJECTION, key) is not None or re.match(OTHER_PROJECTIONS, key) is not None
 
 
-def convert_projections(original: Mapping[str, torch.Tensor]) -> Tensors:
+def convert_projections(original: State) -> Tensors:
     """The projection of the student's states, for `DistillationModel.load_auxiliary_state_dict`."""
     found = {key: re.match(PROJECTION, key) for key in original}
     return {f"{AUXILIARY}.{match[2]}": original[key] for key, match in found.items() if match}
 
 
-def revert_projections(projections: Mapping[str, torch.Tensor], config: BertConfig | None = None) -> Tensors:
+def revert_projections(projections: State, config: BertConfig | None = None) -> Tensors:
     """`fit_dense` of the original from the projections beside a student."""
     names = {key: key.removeprefix(f"{AUXILIARY}.") for key in projections}
     foreign = [key for key, name in names.items() if name not in ("weight", "bias")]
@@ -142,15 +141,13 @@ def revert_projections(projections: Mapping[str, torch.Tensor], config: BertConf
     return {f"fit_dense.{name}": projections[key] for key, name in names.items()}
 
 
-def revert_state_dict(
-    ours: Mapping[str, torch.Tensor], config: BertConfig, projections: Mapping[str, torch.Tensor] | None = None
-) -> Tensors:
+def revert_state_dict(ours: State, config: BertConfig, projections: State | None = None) -> Tensors:
     """The original's state dict from upstream's, and from the projections beside it."""
     reverted = Layout.revert_state_dict(_layout(ours), ours, config)
     return {**reverted, **revert_projections(projections or {}, config)}
 
 
-def _check_projection(projections: Mapping[str, torch.Tensor], config: BertConfig) -> None:
+def _check_projection(projections: State, config: BertConfig) -> None:
     """The projection must be whole, a weight and a bias of floating point numbers that reads the model's states."""
     if not projections:
         return

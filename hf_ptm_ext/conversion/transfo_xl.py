@@ -9,19 +9,18 @@ variable, those of a single table's clusters one each.
 import copy
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from ..files import write_whole
 from ..models.configuration_transfo_xl import TransfoXLConfig
 from .files import beside
 from .layout import PREFIX, TENSORFLOW, Conversion, Layout, functions_of
-from .tensors import Tensors, size_of
+from .tensors import File, Options, State, Tensors, TokenizerFiles, Words, size_of
 
 CLUSTERS = ("crit.cluster_weight", "crit.cluster_bias")
 SIZES = ("vocab_size", "n_layer", "n_head", "d_model")
@@ -71,6 +70,7 @@ class TransfoXLLayout(Layout):
     )
     field_names = {"vocab_size": "a cluster's share of `vocab_size` (`cutoffs`)"}
     heads = {"crit.": "adaptive softmax"}
+    whole, classes = "LMHeadModel", {"crit.": "LMHeadModel"}
     other_parts, needs = (), {}
     example = "layers.0.dec_attn.qkv_net.weight"
     their_mark = r"^(word_emb|layers)\."
@@ -78,17 +78,9 @@ class TransfoXLLayout(Layout):
     word_files = ("vocab.txt", "vocab.pkl", "vocab.bin")
     pipeline_tag = "text-generation"
 
-    def model(self, config: Any) -> nn.Module:
-        from ..models.modeling_transfo_xl import TransfoXLLMHeadModel
-
-        return TransfoXLLMHeadModel(config)
-
-    def architecture(self, tensors: Mapping[str, torch.Tensor], config: Any) -> str:
-        return "TransfoXLLMHeadModel" if any(name.startswith("crit.") for name in tensors) else "TransfoXLModel"
-
     # ---- options ----
 
-    def complete_options(self, options: dict[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    def complete_options(self, options: dict[str, Any], tensors: State) -> dict[str, str]:
         """The clusters and whether biases are shared are seen in the weights."""
         sizes = [size_of(tensors, name) or 0 for name in sorted(tensors) if name.startswith(_TABLES)]
         if options.get("cutoffs") is None and len(sizes) > 1:
@@ -97,14 +89,14 @@ class TransfoXLLayout(Layout):
             options["untie_r"] = not any(name == "transformer.r_w_bias" for name in tensors)
         return {}
 
-    def adjusted(self, fields: dict[str, Any], original: Mapping[str, Any]) -> dict[str, Any]:
+    def adjusted(self, fields: dict[str, Any], original: Options) -> dict[str, Any]:
         if original.get("not_tied"):
             fields["tie_word_embeddings"] = False
         if isinstance(width := fields.get("d_embed"), int) and width < 0:
             del fields["d_embed"]
         return fields
 
-    def convert_config(self, original: Mapping[str, Any]) -> Any:
+    def convert_config(self, original: Options) -> Any:
         """Our configuration, from that of transformers 4 or from the arguments of the authors' `train.py`."""
         fields = {self.theirs.get(name, name) for name, value in original.items() if value is not None}
         if lacking := [name for name in SIZES if name not in fields]:
@@ -125,7 +117,7 @@ class TransfoXLLayout(Layout):
         words = config.tie_word_embeddings
         return {name for name in self.tied if words or ".out_layers." not in name}
 
-    def convert_state_dict(self, original: Mapping[str, torch.Tensor], config: Any) -> Tensors:
+    def convert_state_dict(self, original: State, config: Any) -> Tensors:
         """Our state dict; shared weights may be there under one of their names."""
         layout, original = self.with_ties(config), _one_by_one(original)
         names = {self.describe_key(key)[0]: key for key in original}
@@ -137,7 +129,7 @@ class TransfoXLLayout(Layout):
                 tensors.setdefault(layout.tied[name], original[names[name]])
         return super(TransfoXLLayout, layout).convert_state_dict(tensors, config)
 
-    def convert_checkpoint(self, original: Mapping[str, torch.Tensor], options: Mapping[str, Any]) -> Conversion:
+    def convert_checkpoint(self, original: State, options: Options) -> Conversion:
         if not any(re.search(r"transformer[./]", key) for key in original):
             return super().convert_checkpoint(original, {"initial_memory": "empty", **options})
         if not any("transformer/" in key for key in original):
@@ -151,14 +143,10 @@ class TransfoXLLayout(Layout):
             converted.assumed["layer_norm_epsilon"] = "1e-12, that of TensorFlow's LayerNorms"
         return converted
 
-    def reported(
-        self, original: Mapping[str, torch.Tensor], converted: Tensors, config: Any, assumed: dict[str, str]
-    ) -> Conversion:
+    def reported(self, original: State, converted: Tensors, config: Any, assumed: dict[str, str]) -> Conversion:
         return super(TransfoXLLayout, self.with_ties(config)).reported(original, converted, config, assumed)
 
-    def revert_state_dict(
-        self, ours: Mapping[str, torch.Tensor], config: Any, tied_copies: bool | None = None
-    ) -> Tensors:
+    def revert_state_dict(self, ours: State, config: Any, tied_copies: bool | None = None) -> Tensors:
         """The authors' state dict from ours."""
         layout = self.with_ties(config)
         reverted = super(TransfoXLLayout, layout).revert_state_dict(ours, config, tied_copies)
@@ -175,13 +163,8 @@ class TransfoXLLayout(Layout):
     # ---- files ----
 
     def tokenizer_from(
-        self,
-        words: Mapping[str, int],
-        config: Any,
-        vocab: Path | None = None,
-        codes: Path | None = None,
-        lower_case: bool = False,
-    ) -> tuple[dict[str, str], list[str]]:
+        self, words: Words, config: Any, vocab: File = None, codes: File = None, lower_case: bool = False
+    ) -> TokenizerFiles:
         """The tokenizer's files of a vocabulary of words."""
         from ..models.tokenization_transfo_xl import TransfoXLTokenizer, read_vocabulary
 
@@ -206,12 +189,7 @@ class TransfoXLLayout(Layout):
         return files, [f"{vocab}, {len(options['vocab'])} words"]
 
     def write_original(
-        self,
-        folder: Path,
-        tensors: Mapping[str, torch.Tensor],
-        options: Mapping[str, Any],
-        source: Path,
-        vocabulary: Path | None = None,
+        self, folder: Path, tensors: State, options: Options, source: Path, vocabulary: File = None
     ) -> None:
         from ..models.tokenization_transfo_xl import TransfoXLTokenizer
 
@@ -221,7 +199,7 @@ class TransfoXLLayout(Layout):
             write_whole(folder / "vocab.txt", "".join(f"{word}\n" for word in sorted(vocab, key=vocab.__getitem__)))
 
 
-def _one_by_one(original: Mapping[str, torch.Tensor]) -> Tensors:
+def _one_by_one(original: State) -> Tensors:
     """TensorFlow's biases of all layers apart, those of a single table's clusters together; others as they are."""
     found: Tensors = {}
     for key, tensor in original.items():

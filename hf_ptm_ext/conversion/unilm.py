@@ -10,7 +10,7 @@ from torch import nn
 
 from ..models.configuration_unilm import UniLMConfig
 from .layout import BERT_FIELDS, BUFFERS, Conversion, Layout, functions_of
-from .tensors import Tensors, has_part
+from .tensors import Options, State, Tensors, has_part
 from .unilm_tokenizer import unilm_tokenizer
 
 TYPES = "bert.embeddings.token_type_embeddings.weight"
@@ -38,11 +38,11 @@ class UniLMLayout(Layout):
     foreign = "Names that no UniLM model reads"
     hint = "Tables of several positions or projections side by side are of an option that no released checkpoint has."
 
-    def adjusted(self, fields: dict[str, Any], original: Mapping[str, Any]) -> dict[str, Any]:
+    def adjusted(self, fields: dict[str, Any], original: Options) -> dict[str, Any]:
         epsilon = original.get("layer_norm_epsilon")
         return fields if epsilon is None else {**fields, "layer_norm_eps": epsilon}
 
-    def complete_options(self, options: dict[str, Any], tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    def complete_options(self, options: dict[str, Any], tensors: State) -> dict[str, str]:
         """A BERT's two token types become the six of UniLM."""
         if options.get("type_vocab_size") == 2:
             options["type_vocab_size"] = 6
@@ -54,12 +54,12 @@ class UniLMLayout(Layout):
         config.next_sentence_prediction = config.add_pooling_layer = True
         return super().model(config)
 
-    def architecture(self, tensors: Mapping[str, torch.Tensor], config: Any) -> str:
+    def architecture(self, tensors: State, config: Any) -> str:
         if not has_part(tensors, "cls.predictions."):
             return "UniLMModel"
         return "UniLMForPreTraining" if config.next_sentence_prediction else "UniLMForConditionalGeneration"
 
-    def convert_state_dict(self, original: Mapping[str, torch.Tensor], config: Any) -> Tensors:
+    def convert_state_dict(self, original: State, config: Any) -> Tensors:
         relative = [key for key in original if "rel_pos_bias" in key]
         if relative:
             raise ValueError(
@@ -76,9 +76,7 @@ class UniLMLayout(Layout):
             return {name: fitted_positions(tensor, config.max_position_embeddings)}
         return split_projection(name, tensor)
 
-    def reported(
-        self, original: Mapping[str, torch.Tensor], converted: Tensors, config: Any, assumed: dict[str, str]
-    ) -> Conversion:
+    def reported(self, original: State, converted: Tensors, config: Any, assumed: dict[str, str]) -> Conversion:
         config.next_sentence_prediction = has_part(converted, "cls.seq_relationship.")
         config.add_pooling_layer = has_part(converted, "bert.pooler.")
         return super().reported(original, converted, config, assumed)

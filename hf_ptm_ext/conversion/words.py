@@ -11,6 +11,7 @@ from ..data.tokenization import word_tokenizer
 from ..data.word_vectors import WordVectors
 from ..files import read_json
 from .layout import Layout
+from .tensors import File, Options, State, TokenizerFiles, Words
 
 PAD, UNK = "[PAD]", "[UNK]"
 WORDS_FILE = "dictionary.txt"
@@ -35,13 +36,8 @@ class WordLayout(Layout):
     special: Mapping[str, str] = {"pad_token": PAD, "unk_token": UNK}
 
     def tokenizer_from(
-        self,
-        words: Mapping[str, int],
-        config: Any,
-        vocab: Path | None = None,
-        codes: Path | None = None,
-        lower_case: bool = False,
-    ) -> tuple[dict[str, str], list[str]]:
+        self, words: Words, config: Any, vocab: File = None, codes: File = None, lower_case: bool = False
+    ) -> TokenizerFiles:
         """A tokenizer of the words, if they are known."""
         if not words:
             return {}, []
@@ -53,12 +49,7 @@ class WordLayout(Layout):
         return saved_tokenizer(made), [f"{len(words)} words, {'lower' if lower_case else 'their own'} case"]
 
     def write_original(
-        self,
-        folder: Path,
-        tensors: Mapping[str, torch.Tensor],
-        options: Mapping[str, Any],
-        source: Path,
-        vocabulary: Path | None = None,
+        self, folder: Path, tensors: State, options: Options, source: Path, vocabulary: File = None
     ) -> None:
         """As of every family, and the words, a line each, by their ids."""
         super().write_original(folder, tensors, options, source)
