@@ -231,11 +231,11 @@ def cost_rows(results: dict[str, Any]) -> list[list[str]]:
 def file_bytes(model: Any) -> int:
     """Size of the weights that are written of a model."""
     from ..compression import save_int8
-    from ..models.int8_core import Int8Linear
+    from ..models.int8_core import Int8Module
 
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "model"
-        if any(isinstance(one, Int8Linear) for one in model.modules()):
+        if any(isinstance(one, Int8Module) for one in model.modules()):
             save_int8(model, folder)
         else:
             model.save_pretrained(folder)

@@ -65,15 +65,22 @@ def group_wise_fake_quant(weight: torch.Tensor, bits: int, groups: int = 128) ->
     """
     if not 1 <= bits <= 8 or groups < 1:
         raise ValueError(f"`bits` must be from 1 to 8 and `groups` at least 1, got {bits} and {groups}.")
-    rows, steps = weight.shape[0], 2**bits - 1
+    codes, low, step = grid_codes(weight.detach(), bits, groups)
+    group = torch.arange(len(weight), device=weight.device) * len(low) // len(weight)
+    rounded = codes * step[group, None] + low[group, None]
+    return rounded + (weight - weight.detach())
+
+
+def grid_codes(values: torch.Tensor, bits: int, groups: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Codes from 0 of a matrix, and the lowest value and the step of each group's grid."""
+    rows, steps = values.shape[0], 2**bits - 1
     number = min(groups, rows)
-    group = torch.arange(rows, device=weight.device) * number // rows
-    values = weight.detach()
-    low = values.new_full((number,), float("inf")).scatter_reduce(0, group, values.amin(1), "amin")[group, None]
-    high = values.new_full((number,), float("-inf")).scatter_reduce(0, group, values.amax(1), "amax")[group, None]
+    group = torch.arange(rows, device=values.device) * number // rows
+    low = values.new_full((number,), float("inf")).scatter_reduce(0, group, values.amin(1), "amin")
+    high = values.new_full((number,), float("-inf")).scatter_reduce(0, group, values.amax(1), "amax")
     step = ((high - low) / steps).clamp(min=torch.finfo(values.dtype).tiny)
-    rounded = ((values - low) / step).round_().clamp_(0, steps) * step + low
-    return rounded + (weight - values)
+    codes = ((values - low[group, None]) / step[group, None]).round_().clamp_(0, steps)
+    return codes.to(torch.uint8), low, step
 
 
 # ---- modules ----

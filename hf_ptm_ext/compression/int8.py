@@ -14,8 +14,17 @@ from ..files import read_json, write_json
 from ..hub.adapted import INT8, adapted_auto_map
 from ..hub.export import finish_folder
 from ..hub.folders import written_whole
-from ..models.int8_core import FIELD, Int8Embedding, Int8Linear, put_int8, scale_of, to_whole
-from .fake_quant import DYNAMIC, EMA, NONE, FakeQuant, FakeQuantLinear
+from ..models.int8_core import (
+    FIELD,
+    Int8Embedding,
+    Int8Linear,
+    PackedModule,
+    packed,
+    put_int8,
+    scale_of,
+    to_whole,
+)
+from .fake_quant import DYNAMIC, EMA, NONE, FakeQuant, FakeQuantLinear, grid_codes
 
 TORCHAO = ("int8", "int8-weights")
 
@@ -27,13 +36,14 @@ def to_int8(model: Any) -> Any:
     evaluation mode.
 
     Args:
-        model: as `prepare_fake_quant` gave it without `groups`, and trained or calibrated.
+        model: as `prepare_fake_quant` gave it, and trained or calibrated. With `groups` (Q-BERT) weights are stored as
+            codes of their few bits with a grid for each group, and computed with in floating point.
 
     Returns:
         The copy, in evaluation mode; `save_int8` writes such a one.
 
     Raises:
-        ValueError: the model is not prepared, has other than 8 bits or groups, or has thresholds that were not learnt.
+        ValueError: the model is not prepared, has other than 8 bits and no groups, or thresholds that were not learnt.
 
     Examples:
         >>> from transformers import BertConfig, BertModel
@@ -52,19 +62,25 @@ def to_int8(model: Any) -> Any:
         owner, _, child = name.rpartition(".")
         setattr(whole.get_submodule(owner), child, source)
     put_int8(whole, places)
-    made: dict[int, nn.Parameter] = {}
+    made: dict[Any, nn.Parameter] = {}
     with torch.no_grad():
         for name, source in sources.items():
             target: Any = whole.get_submodule(name)
+            for kind in ("input_threshold", "output_threshold"):
+                if getattr(target, kind, None) is not None:
+                    getattr(target, kind).fill_(getattr(source, kind))
+            if isinstance(target, PackedModule):
+                codes, target.low, target.step = grid_codes(source.weight.detach().float(), target.bits, target.groups)
+                key = (id(source.weight), target.bits)
+                made.setdefault(key, nn.Parameter(packed(codes, target.bits), requires_grad=False))
+                target.qweight = made[key]
+                continue
             threshold = source.weight.detach().abs().max()
             if id(source.weight) not in made:  # a tie stays one
                 levels = to_whole(source.weight.detach().float(), scale_of(threshold)).to(torch.int8)
                 made[id(source.weight)] = nn.Parameter(levels, requires_grad=False)
             target.qweight = made[id(source.weight)]
             target.weight_threshold.fill_(threshold)
-            for kind in ("input_threshold", "output_threshold"):
-                if getattr(target, kind, None) is not None:
-                    getattr(target, kind).fill_(getattr(source, kind))
     return whole.eval()
 
 
@@ -75,20 +91,22 @@ def _places(model: Any) -> dict[str, dict[str, Any]]:
         if not isinstance(module, FakeQuant) or module.quant["mode"] == NONE:
             continue
         quant = module.quant
-        if quant["bits"] != 8 or quant["groups"] is not None or quant["activation_bits"] != 8:
+        grouped = {} if quant["groups"] is None else {"bits": quant["bits"], "groups": quant["groups"]}
+        if not grouped and (quant["bits"] != 8 or quant["activation_bits"] != 8):
             raise ValueError(
-                f"`{name}` must have 8 bits and no groups to compute with whole numbers, got {quant['bits']} and "
+                f"`{name}` must have 8 bits or groups to compute with whole numbers, got {quant['bits']} and "
                 f"{quant['groups']}: `remove_fake_quant(model, bake=True)` gives a plain checkpoint of it."
             )
         if not isinstance(module, FakeQuantLinear):
-            places[name] = {}
+            places[name] = grouped
             continue
+        grouped |= {"activation_bits": quant["activation_bits"]} if grouped else {}
         static = quant["mode"] != DYNAMIC
         if static and module.get_buffer("quant_step") <= quant["start_step"]:
             raise ValueError(
                 f"`{name}` has no threshold of its inputs (`mode` = {EMA}): train the model, or `calibrate` it."
             )
-        places[name] = {"static": static, "requantize": quant["requantize_output"]}
+        places[name] = {"static": static, "requantize": quant["requantize_output"], **grouped}
     if not places:
         raise ValueError(f"{type(model).__name__} has no quantised module: `prepare_fake_quant` first.")
     return places
@@ -142,6 +160,8 @@ def _whole_places(model: nn.Module) -> dict[str, dict[str, Any]]:
     for name, module in model.named_modules():
         if isinstance(module, Int8Linear):
             places[name] = {"static": module.input_threshold is not None, "requantize": module.requantize}
+        elif isinstance(module, PackedModule):
+            places[name] = dict(module.options)
         elif isinstance(module, Int8Embedding):
             places[name] = {}
     return places

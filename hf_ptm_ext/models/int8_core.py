@@ -89,6 +89,7 @@ class Int8Module(nn.Module):
     """What stores its weights as whole numbers, and keeps what follows from them until they change."""
 
     qweight: nn.Parameter
+    options: dict[str, Any]
     kept: Any = None
 
     @property
@@ -245,6 +246,84 @@ class Int8Embedding(Int8Module):
         return nn.functional.embedding(ids, self.qweight) / scale
 
 
+class PackedModule(Int8Module):
+    """What stores Q-BERT's groups of rows: codes of a few bits one behind the other, and a grid for each group."""
+
+    def make(self, rows: int, width: int, bits: int, groups: int) -> None:
+        """Room for the codes and the grids."""
+        self.shape, self.bits, self.groups = (rows, width), bits, groups
+        self.qweight = nn.Parameter(torch.zeros(-(-rows * width * bits // 8), dtype=torch.uint8), requires_grad=False)
+        for name in ("low", "step"):
+            self.register_buffer(name, torch.ones(min(groups, rows)))
+
+    def row_groups(self) -> torch.Tensor:
+        """The group of each row."""
+        rows = self.shape[0]
+        return torch.arange(rows, device=self.qweight.device) * min(self.groups, rows) // rows
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """The weights on their grids."""
+        if self.kept is None or torch.compiler.is_compiling():
+            number = self.shape[0] * self.shape[1]
+            places = torch.arange(7, -1, -1, dtype=torch.uint8, device=self.qweight.device)
+            stream = (self.qweight[:, None] >> places & 1).flatten()[: number * self.bits].view(number, self.bits)
+            codes = (stream << places[-self.bits :]).sum(1, dtype=torch.uint8).view(self.shape)
+            group = self.row_groups()
+            step, low = (self.get_buffer(name)[group, None] for name in ("step", "low"))
+            found = codes * step + low
+            if torch.compiler.is_compiling():
+                return found
+            self.kept = found
+        kept: torch.Tensor = self.kept
+        return kept
+
+
+class PackedLinear(PackedModule):
+    """A projection whose weights are in groups, and whose inputs are rounded as in training."""
+
+    def __init__(self, in_features: int, out_features: int, bias: bool, **options: Any):
+        super().__init__()
+        self.in_features, self.out_features, self.options = in_features, out_features, options
+        self.make(out_features, in_features, options["bits"], options["groups"])
+        self.bias = nn.Parameter(torch.zeros(out_features)) if bias else None
+        for kind, there in (("input", True), ("output", options["requantize"])):
+            self.register_buffer(f"{kind}_threshold", torch.ones(1) if there and options["static"] else None)
+
+    def rounded(self, values: torch.Tensor, learnt: Any) -> torch.Tensor:
+        """Activations on their grid."""
+        levels = 2 ** (self.options["activation_bits"] - 1) - 1
+        scale = scale_of(values.detach().abs().max() if learnt is None else learnt, levels)
+        return to_whole(values, scale, levels) / scale
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        """`(..., in_features)` to `(..., out_features)`."""
+        output = nn.functional.linear(self.rounded(states, self.input_threshold), self.weight, self.bias)
+        return self.rounded(output, self.output_threshold) if self.options["requantize"] else output
+
+
+class PackedEmbedding(PackedModule):
+    """A table whose rows are in groups."""
+
+    def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None, **options: Any):
+        super().__init__()
+        self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
+        self.options = options
+        self.make(num_embeddings, embedding_dim, **options)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """`(...)` ids to `(..., embedding_dim)`."""
+        return nn.functional.embedding(ids, self.weight)
+
+
+def packed(codes: torch.Tensor, bits: int) -> torch.Tensor:
+    """Codes below `2 ** bits` as bytes, their bits one behind the other."""
+    places = torch.arange(bits - 1, -1, -1, dtype=torch.uint8)
+    stream = (codes.flatten()[:, None] >> places & 1).flatten()
+    stream = nn.functional.pad(stream, (0, -len(stream) % 8)).view(-1, 8)
+    return (stream << torch.arange(7, -1, -1, dtype=torch.uint8)).sum(1, dtype=torch.uint8)
+
+
 def put_int8(model: Any, places: dict[str, dict[str, Any]]) -> None:
     """Put empty modules of whole numbers where `places` says; ties of weights follow.
 
@@ -256,9 +335,11 @@ def put_int8(model: Any, places: dict[str, dict[str, Any]]) -> None:
         with torch.device(old.weight.device):
             new: nn.Module
             if "static" in options:
-                new = Int8Linear(old.in_features, old.out_features, old.bias is not None, **options)
+                kind = PackedLinear if "bits" in options else Int8Linear
+                new = kind(old.in_features, old.out_features, old.bias is not None, **options)
             else:
-                new = Int8Embedding(old.num_embeddings, old.embedding_dim, old.padding_idx)
+                table = PackedEmbedding if "bits" in options else Int8Embedding
+                new = table(old.num_embeddings, old.embedding_dim, old.padding_idx, **options)
         setattr(model.get_submodule(owner), child, new)
         bias = getattr(old, "bias", None)
         if bias is not None:  # ties to it stay
@@ -272,14 +353,17 @@ def put_int8(model: Any, places: dict[str, dict[str, Any]]) -> None:
                     one.together = parts
     tied = getattr(model, "_tied_weights_keys", None)
     if isinstance(tied, dict):
-        model._tied_weights_keys = {_renamed(model, one): _renamed(model, other) for one, other in tied.items()}
+        names = {_renamed(model, one): _renamed(model, other) for one, other in tied.items()}
+        sizes = {name: value.shape for name, value in model.named_parameters(remove_duplicate=False)}
+        # Of other bits, what was tied is no longer the same.
+        model._tied_weights_keys = {one: other for one, other in names.items() if sizes.get(one) == sizes.get(other)}
 
 
 def _renamed(model: Any, name: str) -> str:
     """The name of a weight, behind which whole numbers may stand now."""
     owner, _, child = name.rpartition(".")
     found = dict(model.named_modules()).get(owner)
-    return f"{owner}.qweight" if child == "weight" and isinstance(found, Int8Linear | Int8Embedding) else name
+    return f"{owner}.qweight" if child == "weight" and isinstance(found, Int8Module) else name
 
 
 class WithInt8(PreTrainedModel):

@@ -216,6 +216,28 @@ def test_projections_of_the_same_input_are_one_product():
     assert own.query.kept is not own.key.kept
 
 
+@pytest.mark.parametrize(("bits", "embedding_bits", "mode"), [(2, 4, "ema"), (3, 8, "dynamic"), (4, 4, "ema")])
+def test_groups_of_few_bits_are_stored_in_few_bits(tmp_path, bits, embedding_bits, mode):
+    model = masked_lm()
+    model.eval().save_pretrained(tmp_path / "plain")
+    options = {"bits": bits, "embedding_bits": embedding_bits, "mode": mode, "groups": 4}
+    model = calibrate(prepare_fake_quant(model, ema_decay=0.9, **options), [BATCH])
+    with torch.no_grad():
+        expected = model(**BATCH).logits
+        save_int8(model, tmp_path / "packed")
+        loaded = AutoModelForMaskedLM.from_pretrained(tmp_path / "packed", trust_remote_code=True)
+        assert_agrees(loaded(**BATCH).logits, expected, 1e-6)
+        layer = model.bert.encoder.layer[0].output.dense
+        again = loaded.bert.encoder.layer[0].output.dense
+        assert torch.equal(again.weight, layer.quantized_weight())
+        loaded.save_pretrained(tmp_path / "again")
+        once_more = AutoModelForMaskedLM.from_pretrained(tmp_path / "again", trust_remote_code=True)
+        assert torch.equal(once_more(**BATCH).logits, loaded(**BATCH).logits)
+    assert again.qweight.numel() == -(-16 * 32 * bits // 8)
+    tables = (loaded.cls.predictions.decoder, loaded.bert.embeddings.word_embeddings)
+    assert (tables[0].qweight is tables[1].qweight) == (bits == embedding_bits)
+
+
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("start", [0, 1])
 def test_a_checkpointed_pass_counts_once(start, reentrant):
@@ -336,7 +358,7 @@ def test_sensitive_layers_have_more_bits():
         ),
         (lambda: prepare_fake_quant(masked_lm(), groups=0), "`groups` must be at least 1, got 0"),
         (lambda: mixed_precision(masked_lm(), [{"sensitivity": 1.0}] * 2, bits=[2, 3, 4]), "`bits` must be two"),
-        (lambda: to_int8(prepare_fake_quant(masked_lm(), groups=4, mode="dynamic")), "must have 8 bits and no groups"),
+        (lambda: to_int8(prepare_fake_quant(masked_lm(), bits=4, mode="dynamic")), "must have 8 bits or groups"),
         (lambda: calibrate(masked_lm(), []), "has no quantised module"),
         (lambda: group_wise_fake_quant(torch.zeros(2, 2), 0), "`bits` must be from 1 to 8"),
         (lambda: hessian_sensitivity(masked_lm(), []), "at least one, got 0"),
