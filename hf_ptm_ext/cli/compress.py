@@ -18,8 +18,8 @@ from .ranges import Below1, Count, Share, Size
 from .results import print_results
 from .runs import written_aside
 
-METHODS = ("prune", "prune-after", "quantise", "quantise-after", "layers")
-PRUNE, PRUNE_AFTER, QUANTISE, AFTERWARDS, LAYERS = METHODS
+METHODS = ("prune", "prune-after", "quantise", "quantise-after", "quantise-groups", "layers")
+PRUNE, PRUNE_AFTER, QUANTISE, AFTERWARDS, GROUPED, LAYERS = METHODS
 UNCOMPRESSED = "uncompressed"
 BATCHES = (1, 32)
 COSTS = ("megabytes", "zeros", *(f"{kind}_{rows}" for rows in BATCHES for kind in ("ms", "speed")))
@@ -32,7 +32,8 @@ class CompressionArguments:
     methods: list[str] = option(
         [QUANTISE],
         "Each trained with each seed; the first one is saved. prune: magnitude pruning. quantise: Q8BERT, whole "
-        "numbers. prune-after, quantise-after: without training for it. layers: LayerDrop, then fewer layers.",
+        "numbers. quantise-groups: Q-BERT, few bits. prune-after, quantise-after: without training for it. layers: "
+        "LayerDrop, then fewer layers.",
         choices=METHODS,
     )
     sparsity: Below1 = option(0.5, "prune: share of zeros in each matrix, or in all of them together.")
@@ -45,6 +46,9 @@ class CompressionArguments:
     start_step: Count = option(0, "quantise: forward passes of training before it begins.")
     requantize_output: bool = option(False, "quantise: round what projections give, too.")
     calibration_rows: Size = option(128, "quantise-after: training rows by which ranges are found.")
+    bits: int = option(4, "quantise-groups: bits of the weights.", choices=(2, 3, 4, 5, 6, 7, 8))
+    embedding_bits: int = option(8, "quantise-groups: bits of tables of embeddings.", choices=(2, 3, 4, 5, 6, 7, 8))
+    groups: Size = option(128, "quantise-groups: groups of output neurons of each matrix (paper: 128).")
     layer_keep: str = option("every-other", "layers: every-other, how many, or numbers from 0 such as 0,2,5.")
     layer_drop: Below1 = option(0.5, "layers: chance of each layer to be left out (paper: 0.2; 0.5 to keep half).")
     repeats: Size = option(7, "Alternated repeats whose median time is reported.")
@@ -112,8 +116,10 @@ class Compress(EncoderJob):
         from ..compression import prepare_fake_quant
 
         model, how = super().model(variant, args), self.how
-        if variant == QUANTISE:
+        if variant in (QUANTISE, GROUPED):
             more: dict[str, Any] = {"start_step": how.start_step, "requantize_output": how.requantize_output}
+            if variant == GROUPED:
+                more |= {"bits": how.bits, "embedding_bits": how.embedding_bits, "groups": how.groups}
             prepare_fake_quant(model, ema_decay=how.ema_decay, **more)
         return model
 
@@ -126,7 +132,7 @@ class Compress(EncoderJob):
             more["callbacks"] = [PruningCallback(how.sparsity, how.scope, how.schedule, end=how.prune_end)]
         elif variant == LAYERS:
             more["callbacks"] = [LayerDropCallback(how.layer_drop)]
-        elif variant == QUANTISE:
+        elif variant in (QUANTISE, GROUPED):
             more["callbacks"] = [QuantisationBegins(how.start_step)]
         return self.plain_trainer(model, variant, args, **more)
 
@@ -152,7 +158,7 @@ class Compress(EncoderJob):
         elif variant == AFTERWARDS:
             model = prepare_fake_quant(model, ema_decay=0.9, requantize_output=self.how.requantize_output)
             calibrate(model, self.batches(32, self.how.calibration_rows))
-        if variant in (QUANTISE, AFTERWARDS):
+        if variant in (QUANTISE, AFTERWARDS, GROUPED):
             model = to_int8(model)
         with phase("measuring size and speed"):
             self.costs = self.measured(model)
@@ -180,7 +186,7 @@ class Compress(EncoderJob):
 
     def save(self, trainer: Any, processor: Any) -> None:
         """Save the compressed model."""
-        if self.variants[0] not in (QUANTISE, AFTERWARDS):
+        if self.variants[0] not in (QUANTISE, AFTERWARDS, GROUPED):
             super().save(trainer, processor)
         elif trainer.is_world_process_zero():
             from ..compression import save_int8
@@ -196,6 +202,7 @@ class Compress(EncoderJob):
             PRUNE_AFTER: f"pruned to {how.sparsity:.0%} zeros after training ({how.scope})",
             QUANTISE: "trained to compute with whole numbers (Q8BERT)",
             AFTERWARDS: "computing with whole numbers (quantised after training)",
+            GROUPED: f"trained for weights of {how.bits} bits in groups (Q-BERT)",
             LAYERS: f"trained with LayerDrop and cut to fewer layers ({how.layer_keep})",
         }
         return f"Fine-tuned for {self.task.kind}, {said[self.variants[0]]}."

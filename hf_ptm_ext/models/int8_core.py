@@ -353,10 +353,10 @@ def put_int8(model: Any, places: dict[str, dict[str, Any]]) -> None:
                     one.together = parts
     tied = getattr(model, "_tied_weights_keys", None)
     if isinstance(tied, dict):
-        names = {_renamed(model, one): _renamed(model, other) for one, other in tied.items()}
+        ties = {_renamed(model, one): _renamed(model, other) for one, other in tied.items()}
         sizes = {name: value.shape for name, value in model.named_parameters(remove_duplicate=False)}
         # Of other bits, what was tied is no longer the same.
-        model._tied_weights_keys = {one: other for one, other in names.items() if sizes.get(one) == sizes.get(other)}
+        model._tied_weights_keys = {one: other for one, other in ties.items() if sizes.get(one) == sizes.get(other)}
 
 
 def _renamed(model: Any, name: str) -> str:

@@ -80,6 +80,17 @@ def test_all_methods_beside_the_uncompressed_encoder(data, tmp_path, capsys):
     assert sum(right) / len(right) == pytest.approx(results["runs"][0]["test"]["accuracy"])
 
 
+def test_few_bits_are_few_bytes(data, tmp_path):
+    values = {"methods": "quantise-groups", "max_steps": 2, "bits": 2, "embedding_bits": 4, "groups": 4}
+    assert compress(tmp_path / "out", data, **values) == 0
+    summary = json.loads((tmp_path / "out" / "results.json").read_text("utf-8"))["summary"]
+    sizes = {name: found["megabytes"]["mean"] for name, found in summary.items()}
+    assert sizes["quantise-groups"] < 0.5 * sizes["uncompressed"]
+    assert "weights of 2 bits in groups" in (tmp_path / "out" / "README.md").read_text("utf-8")
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out", trust_remote_code=True)
+    assert model.bert.encoder.layer[0].output.dense.bits == 2
+
+
 @pytest.mark.parametrize("method", ["prune", "prune-after", "layers"])
 def test_plain_checkpoints_are_saved(data, tmp_path, method):
     values = {"methods": method, "max_steps": 2, "sparsity": 0.3, "layer_keep": 1, "save_strategy": "epoch"}
