@@ -94,6 +94,10 @@ class Lab:
             if not command.startswith("pretrain"):
                 given.setdefault("max_train_rows", 400)
             given.pop("num_train_epochs", None)
+            if command.startswith("multitask"):  # whose tasks have their own
+                given = {
+                    option: value for option, value in given.items() if not option.startswith(("max_eval", "max_tr"))
+                }
             if given.get("grid"):
                 given["grid"] = ["learning_rate=1e-5,1e-4"]
         if self.options.smoke or not has_gpu():
@@ -393,7 +397,7 @@ def draw(lab: Lab, target: Path) -> None:
     for column, found in points.items():
         places, heights, errors = zip(*sorted(found), strict=True)
         axes.errorbar(places, heights, errors, fmt="o-", capsize=3, label=column)
-    axes.set(xlabel=axis, ylabel=lab.options.metric, xscale="log")
+    axes.set(xlabel=axis, ylabel="score", xscale="log")
     axes.grid(alpha=0.3)
     axes.legend()
     figure.savefig(target, dpi=120)
