@@ -18,9 +18,9 @@ ABOUT = {
     "systems": ["BERT-PKD"],
     "metric": "accuracy",
     "columns": "SST-2, labelled rows",
-    "set_up": "Students are the first 3 layers of the pre-trained encoder, the teacher all of them fine-tuned on all "
-    "6,920 rows; 9,498 texts without labels; accuracy on the 1,821 test sentences; each arm at the better of two learning rates by the validation "
-    "data.",
+    "set_up": "Students are the first 3 layers of the pre-trained encoder, the teacher is all of it fine-tuned on all "
+    "6,920 rows; 9,498 texts without labels; accuracy on the 1,821 test sentences; each arm at the better of two "
+    "learning rates by the validation data.",
 }
 ROWS = (500, 1000)
 LAYERS = [0, 1, 2]
