@@ -259,7 +259,7 @@ def run_all(lab: Lab, processes: int) -> list[str]:
     done_marker, logs = lab.output / "_done", lab.output / "_logs"
     for folder in (done_marker, logs):
         folder.mkdir(parents=True, exist_ok=True)
-    finished = {name for name in lab.jobs if (done_marker / name).is_file()}
+    finished = {path.name for path in done_marker.iterdir()}  # with --only also what others need
     waiting = [job for name, job in lab.jobs.items() if name not in finished]
     running: dict[Future[float], Job] = {}
     failures: list[str] = []
