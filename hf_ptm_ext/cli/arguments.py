@@ -441,7 +441,7 @@ class TaskDataArguments(RowArguments, SplitArguments):
         "realistic", "Ranks: what counts of entities that score like the true one, half, none or all.", choices=TIES
     )
     linear_baseline: bool = option(
-        False, "Classification: also n-grams under a logistic regression, on the very same rows (scikit-learn)."
+        False, "Also a linear model, of n-grams or of words in their windows, on the very same rows (scikit-learn)."
     )
     file_format: str | None = option(
         None, "For files whose names do not tell.", choices=(*TABLES, "conll", "brat", "squad")
@@ -454,12 +454,13 @@ class TaskDataArguments(RowArguments, SplitArguments):
         "extraction": QUESTIONS,
         "triples": TRIPLES,
         "classification": ("linear_baseline",),
+        "tagging": ("linear_baseline",),
     }
 
     def check_rows(self) -> None:
         """Refuse samples and baselines that a task does not have."""
-        if self.linear_baseline and self.task != "classification":
-            raise ValueError(f"`linear_baseline` classifies texts, got `task` = {self.task}. Leave it out.")
+        if self.linear_baseline and self.task not in ("classification", "tagging"):
+            raise ValueError(f"`linear_baseline` is none of `task` = {self.task}: leave it out.")
         if self.linear_baseline and find_spec("sklearn") is None:
             raise ValueError(
                 f"`linear_baseline` = {self.linear_baseline} needs scikit-learn: pip install "

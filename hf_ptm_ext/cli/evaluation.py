@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from ..data.bad_rows import SKIP, BadRows
-from ..metrics import classification_scores, ngram_classifier
 from .console import phase
 from .results import paired_differences, summary, write_lines
 from .shapes import drop_short_batch, settle_shapes
@@ -24,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 EVALUATION = "evaluation"
-LINEAR = "n-grams, linear"
+LINEAR = {"classification": "n-grams, linear", "tagging": "words, linear"}
 NAMED = 8  # classes that a message names
 
 
@@ -215,23 +214,15 @@ class Splits:
         return [row for row, window in zip(rows.inputs, rows.windows, strict=True) if window["example_id"] in kept]
 
     def _linear(self, seeds: Sequence[int]) -> list[dict[str, Any]]:
-        """Runs of the n-grams, each on the rows of its seed; one where all seeds have the same."""
+        """Runs of a linear model, each on the rows of its seed; one where all seeds have the same."""
         found = []
         for seed in seeds if self._strata else seeds[:1]:
-            with phase("fitting n-grams"):
+            with phase("fitting a linear model"):
                 chosen = self.sample(seed)
                 train = self.examples[TRAIN] if chosen is None else [self.examples[TRAIN][place] for place in chosen]
-                model = ngram_classifier(
-                    [self.task.text_of(one) for one in train],
-                    [self.task.classes_of(one)[0] for one in train],
-                    self.options.language,
-                )
-                run: dict[str, Any] = {"seed": seed, "variant": LINEAR}
-                for split in self.scored:
-                    given = self.examples[split]
-                    decided = model.predict([self.task.text_of(one) for one in given])
-                    true = [self.task.classes_of(one)[0] for one in given]
-                    run[split] = classification_scores(decided.tolist(), true)
+                splits = [self.examples[split] for split in self.scored]
+                scores = self.task.linear(train, splits, self.options.language)
+                run = {"seed": seed, "variant": LINEAR[self.task.name], **dict(zip(self.scored, scores, strict=True))}
             found.append(run)
         return found
 

@@ -311,7 +311,8 @@ def print_tasks(
     """Print mean and spread of each task, together with the others and alone."""
     rows: list[list[str]] = []
     best = []
-    shown = [TOGETHER, ALONE, *([LINEAR] if any(LINEAR in one["summary"] for one in results.values()) else [])]
+    linear = [name for name in LINEAR.values() if any(name in one["summary"] for one in results.values())]
+    shown = [TOGETHER, ALONE, *linear]
     for name, one in members.items():
         for metric in one.task.shown if "majority" in results[name] else ():
             found = task_scores(results[name], metric, shown)

@@ -14,6 +14,7 @@ from .classification import (
     typing_scores,
 )
 from .entities import entity_scores, kbert_span_counts, kbert_span_scores
+from .linear_tagger import linear_tagger
 from .link_prediction import filtered_ranks, link_prediction_scores, random_scores
 from .ngram_classifier import ngram_classifier
 from .triple_ranking import LinkRanks, relation_ranks, triple_ranks
@@ -47,6 +48,7 @@ __all__ = [
     "filtered_ranks",
     "kbert_span_counts",
     "kbert_span_scores",
+    "linear_tagger",
     "link_prediction_scores",
     "matthews_correlation",
     "mean_reciprocal_rank",

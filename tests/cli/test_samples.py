@@ -105,6 +105,16 @@ def test_ngrams_stand_in_the_table_and_differences_are_paired(data, tmp_path, ca
     assert "training rows of each seed" in card
 
 
+def test_a_linear_tagger_stands_beside_taggers(data, tmp_path):
+    words = [("in Paris today", "O B-LOC O"), ("for Jane now", "O B-PER O"), ("near Rome today", "O B-LOC O")] * 4
+    file = tmp_path / "tags.jsonl"
+    rows = [{"tokens": text.split(), "tags": tags.split()} for text, tags in words]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    given = {"task": "tagging", "train_file": file, "test_file": file, "linear_baseline": True, "seeds": 0}
+    assert job("finetune", data, tmp_path / "out", **given) == 0
+    assert results_of(tmp_path / "out")["summary"]["words, linear"]["f1"]["mean"] == 1.0
+
+
 @pytest.mark.parametrize("name", ["adapt", "distill", "multitask"])
 def test_the_other_jobs_have_them_too(data, tmp_path, name, capsys):
     if name == "multitask":
@@ -133,7 +143,7 @@ def test_the_other_jobs_have_them_too(data, tmp_path, name, capsys):
     [
         ({"train_sample": 241}, "`train_sample` must be at most the 240 training rows, got 241"),
         ({"train_sample": 2}, "`train_sample` must be at least the 3 classes, got 2"),
-        ({"task": "tagging", "linear_baseline": True}, "`linear_baseline` classifies texts, got `task` = tagging"),
+        ({"task": "regression", "linear_baseline": True}, "`linear_baseline` is none of `task` = regression"),
     ],
 )
 def test_mistakes_are_one_line(data, tmp_path, capsys, change, message):

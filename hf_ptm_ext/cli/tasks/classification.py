@@ -16,7 +16,7 @@ from ...data.labelled_text import (
     dataset_labelled_texts,
     read_labelled_texts,
 )
-from ...metrics import classification_scores, mean_reciprocal_rank, regression_scores
+from ...metrics import classification_scores, mean_reciprocal_rank, ngram_classifier, regression_scores
 from ..arguments import TaskDataArguments
 from ..console import in_parts
 from .base import IGNORED, Rows, Task, rows_of
@@ -120,6 +120,16 @@ class ClassificationTask(Task):
         if self.groups:
             found["mrr"] = self._mrr([0.0] * len(test), test)
         return found
+
+    def linear(self, train: Sequence[Any], splits: Sequence[Sequence[Any]], language: str) -> list[dict[str, float]]:
+        """Scores of n-grams under a logistic regression on each split."""
+        model = ngram_classifier([self.text_of(one) for one in train], [one.label for one in train], language)
+        return [
+            classification_scores(
+                model.predict([self.text_of(one) for one in split]).tolist(), [one.label for one in split]
+            )
+            for split in splits
+        ]
 
     def _mrr(self, scores: Sequence[float], examples: Sequence[LabelledText]) -> float:
         right = [example.label == self.labels[1] for example in examples]

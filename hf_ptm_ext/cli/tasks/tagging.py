@@ -11,7 +11,7 @@ from transformers import DataCollatorForTokenClassification
 
 from ...data.tag_schemes import OUTSIDE, PLAIN, detect_scheme, scheme_breaks, spans_of, to_iob2
 from ...data.tagged_words import TaggedWords, dataset_tagged_words, read_tagged_words
-from ...metrics import classification_scores, entity_scores, kbert_span_scores
+from ...metrics import classification_scores, entity_scores, kbert_span_scores, linear_tagger
 from ...metrics.entities import PADDING
 from ..arguments import AUTO, TaskDataArguments
 from ..console import in_parts
@@ -176,3 +176,10 @@ class TaggingTask(Task):
         likeliest = {word: tags.most_common(1)[0][0] for word, tags in by_word.items()}
         unknown = total.most_common(1)[0][0]
         return self.scores_of_tags([[likeliest.get(word, unknown) for word in one.words] for one in test], test)
+
+    def linear(
+        self, train: Sequence[TaggedWords], splits: Sequence[Sequence[TaggedWords]], language: str
+    ) -> list[dict[str, float]]:
+        """Scores of a linear tagger on each split."""
+        tagger = linear_tagger([one.words for one in train], [one.tags or () for one in train])
+        return [self.scores_of_tags(tagger.predict([one.words for one in split]), split) for split in splits]
