@@ -147,7 +147,7 @@ def once(original: State) -> dict[str, torch.Tensor]:
         if part is None:
             continue
         source = TWICE[part] + key.removeprefix(part)
-        if source in original and not torch.equal(original[source], kept.pop(key)):
+        if not torch.equal(kept.setdefault(source, original[key]), kept.pop(key)):
             raise ValueError(f"`{key}` differs from `{source}`, of which it is a copy: the file is damaged.")
     return kept
 

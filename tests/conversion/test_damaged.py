@@ -264,6 +264,9 @@ def test_every_weight_is_needed(family: str, tmp_path: Path, convert: Callable[.
     for number, name in enumerate(source.tensors):
         rest = {key: value for key, value in source.tensors.items() if key != name}
         tied = name.endswith(TIED) and family not in ("kbert", "tinybert")
+        if family == "knowbert" and "embeddings" not in name:  # its files have some modules under two names
+            here = source.tensors[name]
+            tied |= any(other.shape == here.shape and torch.equal(other, here) for other in rest.values())
         convert(family, source.write(tmp_path / "sources" / str(number), rest), f"{number}", refused=not tied)
     assert not list(tmp_path.rglob("*.tmp"))
 
