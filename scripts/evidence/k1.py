@@ -78,7 +78,7 @@ def plan(lab: Lab) -> None:
             "language": "zh",
         }
         column = size or "all"
-        right = lab.job(f"graph-{column}", "finetune kbert_ner.yaml", kg=graph, **common)
+        right = lab.job(f"graph-{column}", "finetune kbert_ner.yaml", kg=graph, linear_baseline=True, **common)
         other = lab.job(
             f"shuffled-{column}",
             "finetune kbert_ner.yaml",
@@ -86,6 +86,7 @@ def plan(lab: Lab) -> None:
             baseline=False,
             **common,
         )
+        lab.arm(column, "characters, linear", right, "words, linear")
         lab.arm(column, "without a graph", right, "kg=None")
         lab.arm(column, "Medical.spo", right)
         lab.arm(column, "Medical.spo, objects shuffled", other)
