@@ -4,7 +4,7 @@ Three groups, in each of which the first task has 1, 10 or 100 % of its rows and
 sentiment (SST-2, with MR and SUBJ, of which sentences that SST-2 evaluates are left out), entities (WikiGold, with
 the Broad Twitter Corpus and WNUT 2017) and inference (RTE, with questions that a sentence of XQuAD answers or not).
 The task alone has its own learning rate and passes enough; after the joint training it is trained alone again on the
-same rows.
+same rows. MR asks the same as SST-2 of sentences of the same source, some of them its training sentences.
 """
 
 import random
