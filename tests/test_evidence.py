@@ -81,6 +81,11 @@ def test_jobs_run_behind_what_they_need_and_once(tmp_path):
     for job in lab.jobs.values():
         job.work = partial(broken, None)  # nothing of it is run again
     assert experiment.run_all(lab, 2) == []
+    lab.make("third", write_scores, 0.3).needs = [lab.jobs.pop("first")]  # as by `--only third`
+    assert experiment.run_all(lab, 2) == []
+    lab.jobs["second"].command = "another --seeds 0 1 2"
+    (tmp_path / "out/_done/second").write_text("another --seeds 0 1", encoding="utf-8")
+    assert len(experiment.run_all(lab, 2)) == 1
 
 
 def test_a_figure_is_drawn_of_the_rows_that_have_a_number(tmp_path):

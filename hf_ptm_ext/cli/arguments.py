@@ -169,6 +169,8 @@ def points_of(args: Any) -> list[dict[str, Any]]:
             raise ValueError(f"`grid` must give numbers, as {name}=VALUE,VALUE, got {axis!r}.") from None
         for value in axes[name]:
             check_ranges({name: value}, "`grid`: ")
+    if "num_train_epochs" in axes and ("max_steps" in axes or args.max_steps > 0):
+        raise ValueError(f"`grid` = {args.grid} tries num_train_epochs, which `max_steps` overrides: leave one out.")
     if axes and args.seeds is None:
         raise ValueError(f"`grid` = {args.grid} is tried by seeds: name them, as --seeds 0 1 2.")
     return [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]

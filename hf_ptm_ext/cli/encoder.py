@@ -34,6 +34,7 @@ class Encoder:
             )
         self.concepts: Any = knowledge if knowledge is not None and knowledge.concepts else None
         self.of_concepts = self.concepts is not None or config.model_type == "ktnet"
+        self.bases = list(getattr(config, "knowledge_base_names", ())) if config.model_type == "ktnet" else []
         if self.concepts is not None and task.head != "QuestionAnswering":
             raise ValueError(
                 f"`concepts` (KT-NET) serve question answering, got `task` = {task.name}: leave them out."
@@ -50,7 +51,13 @@ class Encoder:
         from .concepts import read_concepts
 
         with phase("reading the concepts"):
-            return read_concepts(self.concepts)
+            rows, tables = read_concepts(self.concepts)
+        if list(rows) != (self.bases or list(rows)):
+            raise ValueError(
+                f"`concepts` must name the knowledge bases of {self.name} in their order, {', '.join(self.bases)}, "
+                f"got {', '.join(rows)}."
+            )
+        return rows, tables
 
     @cached_property
     def tokenizer(self) -> Any:

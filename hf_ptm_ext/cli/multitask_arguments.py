@@ -81,10 +81,10 @@ class TasksArguments:
                 f"`extra_task_ratio` must be 0 without mixing main, got {self.extra_task_ratio} with {self.mixing}."
             )
         self.mixing_options()
-        if training.label_smoothing_factor:
+        tried = [point.get("label_smoothing_factor", 0) for point in training.points]
+        if smoothing := max(training.label_smoothing_factor, *tried):
             raise ValueError(
-                f"`label_smoothing_factor` must be 0, got {training.label_smoothing_factor}: each task has its head's "
-                "own loss."
+                f"`label_smoothing_factor` must be 0, got {smoothing}: each task has its head's own loss."
             )
 
 

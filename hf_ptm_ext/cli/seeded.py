@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import copy
 from functools import partial
+from math import isnan
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -179,20 +180,23 @@ class SeededJob(ABC):
                 runs.append(self._run(seed, variant, point))
             tried.append({**point, "merit": sum(self.merit(run, variant) for run in runs) / len(runs)})
         self.choosing = False
-        best = max(range(len(tried)), key=lambda place: tried[place]["merit"])
+        # Of one that gave NaN nothing is known.
+        best = max(range(len(tried)), key=lambda place: (not isnan(tried[place]["merit"]), tried[place]["merit"]))
         return {"point": args.points[best], "tried": tried}
 
     def _run(self, seed: int, variant: str, point: dict[str, Any]) -> dict[str, Any]:
         """One run, from its newest complete checkpoint if it has one, or the record of a finished one."""
         args, place = self.training_args, self.variants.index(variant)
         kept = not self.choosing and (place, seed) == (0, args.seeds[0])
+        name, told = f"seed{seed}_{place}", "".join(f"_{option}{value}" for option, value in point.items())
+        folder = self.output / RUNS / f"{name}{told}"
         # What the grid has run at the chosen point is not run again, but for the model that is kept.
-        number = f"_{args.points.index(point)}" if point and not kept else ""
-        folder = self.output / RUNS / f"seed{seed}_{place}{number}"
-        record = folder.with_suffix(".json")
+        record = self.output / RUNS / (f"{name}.json" if kept else f"{name}{told}.json")
         if record.is_file():
-            logger.info("finished before")
-            return read_json(record)
+            run = read_json(record)
+            if run.pop("point", point) == point:  # with more seeds another one may be chosen
+                logger.info("finished before")
+                return run
         run_args = self.at(point, variant)
         run_args.seed = run_args.data_seed = seed
         run_args.output_dir = str(folder)
@@ -210,7 +214,7 @@ class SeededJob(ABC):
             with phase("saving"):
                 self.save(trainer, processor)
         if trainer.is_world_process_zero():
-            write_json(record, run)
+            write_json(record, {**run, "point": point})
             shutil.rmtree(folder, ignore_errors=True)
         trainer.accelerator.wait_for_everyone()
         trainer.accelerator.free_memory()

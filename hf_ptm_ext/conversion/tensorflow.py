@@ -72,7 +72,7 @@ def _values(index: Path, entry: Entry, count: int, files: dict[Path, Any]) -> np
     if kind not in KINDS or 7 in entry:
         raise ValueError(f"it is saved in {len(entry[7])} slices" if 7 in entry else f"its kind of numbers is {kind}")
     dtype = np.dtype(KINDS[kind])
-    if math.prod(shape) * dtype.itemsize != size or len(shape) > 32:
+    if len(shape) > 32 or math.prod(map(int, shape)) * dtype.itemsize != size:
         raise ValueError(f"the shape {str(shape)[:80]} of {dtype} does not go with {size:,} bytes")
     if not size:
         return np.empty(shape, dtype)

@@ -259,7 +259,8 @@ def run_all(lab: Lab, processes: int) -> list[str]:
     done_marker, logs = lab.output / "_done", lab.output / "_logs"
     for folder in (done_marker, logs):
         folder.mkdir(parents=True, exist_ok=True)
-    finished = {path.name for path in done_marker.iterdir()}  # with --only also what others need
+    done = {file.name: file.read_text(encoding="utf-8") for file in done_marker.iterdir()}
+    finished = {name for name, told in done.items() if name not in lab.jobs or told in ("", lab.jobs[name].command)}
     waiting = [job for name, job in lab.jobs.items() if name not in finished]
     running: dict[Future[float], Job] = {}
     failures: list[str] = []
@@ -279,7 +280,7 @@ def run_all(lab: Lab, processes: int) -> list[str]:
                     failures.append(str(error))
                     continue
                 finished.add(job.name)
-                (done_marker / job.name).touch()
+                (done_marker / job.name).write_text(job.command, encoding="utf-8")  # other seeds are another command
                 print(f"{len(finished)}/{len(lab.jobs)} {job.name}: {future.result():.0f} s", flush=True)
     return failures
 
@@ -419,7 +420,7 @@ def write_page() -> None:
 
     for name, module in modules().items():
         target = RESULTS / f"{name}.json"
-        if not target.is_file():
+        if not target.is_file() or read(target).get("verdict") == "not run":
             write(target, {**module.ABOUT, "claim": claim_of(module.__doc__), "verdict": "not run"})
     page = HERE.parents[1] / "docs/evidence.md"
     head, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
@@ -459,11 +460,13 @@ def main(plan: Callable[[Lab], None], about: Mapping[str, Any], doc: str) -> int
     parser.add_argument("--smoke", action="store_true", help="two updates a job on the CPU: does it run?")
     parser.add_argument("--publish", action="store_true", help=f"write {HERE.name}/results/{about['id']}.json")
     options = parser.parse_args()
+    if options.smoke and options.publish:
+        parser.error("--smoke shows that it runs, no result: leave --publish out")
     options.metric = about["metric"]
     lab = Lab(
         options.data.resolve(),
         options.model and options.model.resolve(),
-        options.output.resolve(),
+        (options.output / "smoke" if options.smoke else options.output).resolve(),
         options.seeds,
         options,
     )
@@ -482,14 +485,14 @@ def main(plan: Callable[[Lab], None], about: Mapping[str, Any], doc: str) -> int
         return int(bool(failures))
     result = collect(lab, about, claim_of(doc))
     result["seconds"] = round(time.perf_counter() - start)
-    target = options.output / f"{about['id']}.json"
+    target = lab.output / f"{about['id']}.json"
     if options.publish:
         target = RESULTS / target.name
         if target.is_file():  # what a person has written about it
             result |= {name: value for name, value in read(target).items() if name in WRITTEN}
     if lab.drawn is not None:
         result["figure"] = f"evidence_{about['id']}.png"
-        draw(lab, (HERE.parents[1] / "docs" if options.publish else options.output) / result["figure"])
+        draw(lab, (HERE.parents[1] / "docs" if options.publish else lab.output) / result["figure"])
     write(target, result)
     from hf_ptm_ext.evidence import section
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer, BertConfig, BertForMaskedLM, pipeline
 
-from hf_ptm_ext import DataCollatorForConcepts, ExtractiveQuestionAnsweringPipeline
+from hf_ptm_ext import DataCollatorForConcepts, ExtractiveQuestionAnsweringPipeline, KtNetForQuestionAnswering
 from hf_ptm_ext.cli import main
 from hf_ptm_ext.data import train_wordpiece
 from hf_ptm_ext.hub import validate_model_card
@@ -120,3 +120,13 @@ def test_what_does_not_fit_is_refused(data, tmp_path, capsys, monkeypatch, chang
     given = {"concepts": "wn=words.tsv", "concept_vectors": "wn=vectors.txt", **change}
     assert finetune(data, tmp_path / "out", data / "bert", **given) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_kt_net_keeps_the_order_of_its_knowledge_bases(data, tmp_path, capsys):
+    bases = {"wn": [4, 4], "nell": [4, 4]}
+    KtNetForQuestionAnswering.from_encoder(str(data / "bert"), knowledge_bases=bases).save_pretrained(tmp_path / "kt")
+    AutoTokenizer.from_pretrained(data / "bert").save_pretrained(tmp_path / "kt")
+    files = {"concepts": "words.tsv", "concept_vectors": "vectors.txt"}
+    given = {option: [f"{base}={data / file}" for base in ("nell", "wn")] for option, file in files.items()}
+    assert finetune(data, tmp_path / "out", tmp_path / "kt", **given) == 2
+    assert "in their order, wn, nell, got nell, wn" in capsys.readouterr().err

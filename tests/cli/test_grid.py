@@ -5,7 +5,7 @@ import json
 import pytest
 from safetensors.torch import load_file
 
-from hf_ptm_ext.cli import main
+from hf_ptm_ext.cli import main, seeded
 from tests.cli.test_finetune import results_of, words_of
 from tests.cli.test_samples import data as rows_and_model
 from tests.cli.test_samples import job
@@ -47,6 +47,33 @@ def test_what_was_run_is_not_run_again(data, tmp_path, monkeypatch):
     assert results_of(tmp_path)["runs"] == before["runs"]
 
 
+def test_another_seed_may_change_what_is_chosen_and_kept(data, tmp_path, monkeypatch):
+    values = {0: 0.0, 1: 1.0}
+    merit = seeded.TaskJob.merit
+    monkeypatch.setattr(
+        seeded.TaskJob, "merit", lambda job, run, variant: values[run["seed"]] * merit(job, run, variant)
+    )
+    points = ["learning_rate=1e-7,1e-2"]
+    given = {"validation_file": data / "test.jsonl", "grid": points, "num_train_epochs": 1}
+    assert job("finetune", data, tmp_path / "more", seeds=[0], **given) == 0
+    assert results_of(tmp_path / "more")["grid"]["fine-tuned"]["point"] == {"learning_rate": 1e-7}
+    assert job("finetune", data, tmp_path / "more", seeds=[0, 1], resume_from_checkpoint="auto", **given) == 0
+    assert job("finetune", data, tmp_path / "both", seeds=[0, 1], **given) == 0
+    more, both = (tmp_path / name for name in ("more", "both"))
+    assert results_of(more)["grid"]["fine-tuned"]["point"] == {"learning_rate": 1e-2}
+    assert results_of(more)["runs"] == results_of(both)["runs"]
+    weights = [load_file(one / "model.safetensors") for one in (more, both)]
+    assert all((weights[0][name] == weights[1][name]).all() for name in weights[1])
+
+
+def test_a_point_that_gives_no_number_is_not_chosen(data, tmp_path, monkeypatch):
+    merits = iter([float("nan"), 0.0])
+    monkeypatch.setattr(seeded.TaskJob, "merit", lambda *given: next(merits))
+    given = {"validation_file": data / "test.jsonl", "grid": ["learning_rate=1e-4,1e-3"], "max_steps": 1}
+    assert job("finetune", data, tmp_path, seeds=[0], **given) == 0
+    assert results_of(tmp_path)["grid"]["fine-tuned"]["point"] == {"learning_rate": 1e-3}
+
+
 def test_each_variant_chooses_for_itself(data, tmp_path):
     assert job("finetune", data, tmp_path / "teacher", seeds=0, learning_rate=1e-2, num_train_epochs=3) == 0
     more = {"student_layers": 1, "teacher_name_or_path": tmp_path / "teacher", "validation_file": data / "test.jsonl"}
@@ -85,7 +112,8 @@ def test_a_text_job(data, tmp_path):
         ({"grid": ["learning_rate"]}, "`grid` must give numbers, as learning_rate=VALUE,VALUE"),
         ({"grid": ["learning_rate=1e-5,-1"]}, "learning_rate"),
         ({"grid": ["max_steps=3", "max_steps=4"]}, "`grid` names max_steps twice"),
-        ({"grid": ["max_steps=3"]}, "chooses by validation data"),
+        ({"grid": ["max_steps=3", "num_train_epochs=1,2"]}, "which `max_steps` overrides"),
+        ({"grid": ["max_steps=3"]}, "chooses by labelled validation data"),
     ],
 )
 def test_mistakes_are_told(data, tmp_path, given, told, capsys):
