@@ -83,9 +83,8 @@ def test_jobs_run_behind_what_they_need_and_once(tmp_path):
     assert experiment.run_all(lab, 2) == []
     lab.make("third", write_scores, 0.3).needs = [lab.jobs.pop("first")]  # as by `--only third`
     assert experiment.run_all(lab, 2) == []
-    lab.jobs["second"].command = "another --seeds 0 1 2"
-    (tmp_path / "out/_done/second").write_text("another --seeds 0 1", encoding="utf-8")
-    assert len(experiment.run_all(lab, 2)) == 1
+    lab.seeds = [0, 1, 2]
+    assert [one.split()[0] for one in experiment.run_all(lab, 2)] == ["second", "third"]
 
 
 def test_a_figure_is_drawn_of_the_rows_that_have_a_number(tmp_path):

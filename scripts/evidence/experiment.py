@@ -259,8 +259,8 @@ def run_all(lab: Lab, processes: int) -> list[str]:
     done_marker, logs = lab.output / "_done", lab.output / "_logs"
     for folder in (done_marker, logs):
         folder.mkdir(parents=True, exist_ok=True)
-    done = {file.name: file.read_text(encoding="utf-8") for file in done_marker.iterdir()}
-    finished = {name for name, told in done.items() if name not in lab.jobs or told in ("", lab.jobs[name].command)}
+    seeds = str(lab.seeds)
+    finished = {file.name for file in done_marker.iterdir() if file.read_text(encoding="utf-8") in ("", seeds)}
     waiting = [job for name, job in lab.jobs.items() if name not in finished]
     running: dict[Future[float], Job] = {}
     failures: list[str] = []
@@ -280,7 +280,7 @@ def run_all(lab: Lab, processes: int) -> list[str]:
                     failures.append(str(error))
                     continue
                 finished.add(job.name)
-                (done_marker / job.name).write_text(job.command, encoding="utf-8")  # other seeds are another command
+                (done_marker / job.name).write_text(seeds, encoding="utf-8")  # with others the job goes on
                 print(f"{len(finished)}/{len(lab.jobs)} {job.name}: {future.result():.0f} s", flush=True)
     return failures
 
