@@ -93,6 +93,7 @@ class Lab:
             given |= SMOKE | ({"train_sample": 24} if given.get("train_sample") else {})
             if not command.startswith("pretrain"):
                 given.setdefault("max_train_rows", 400)
+            given |= {"max_test_rows": 24} if command.startswith("finetune-seq2seq") else {}
             given.pop("num_train_epochs", None)
             if command.startswith("multitask"):  # whose tasks have their own
                 given = {

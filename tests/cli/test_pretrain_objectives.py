@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForPreTraining
 
+from hf_ptm_ext import UniLMForPreTraining
 from hf_ptm_ext.cli import main
 from hf_ptm_ext.cli.pretrain import Pretrain, parse
 from hf_ptm_ext.cli.pretraining.masking import WITH_PAIRS
@@ -74,6 +75,13 @@ def test_attention_modes_of_unilm_are_drawn_as_asked(tmp_path):
     job.prepare()
     trainer, _ = job.build("model", job.training_args)
     assert trainer.data_collator.mode_probabilities == {"seq2seq": 0.75, "left-to-right": 0.25}
+    # An encoder that was converted, without a head for next sentences, gets one.
+    trainer.model.config.next_sentence_prediction = False
+    UniLMForPreTraining(trainer.model.config).save_pretrained(tmp_path / "unilm")
+    trainer.processing_class.save_pretrained(tmp_path / "unilm")
+    found = Pretrain(*parse([*words, *flags(model_name_or_path=tmp_path / "unilm")]))
+    found.prepare()
+    assert found.build("model", found.training_args)[0].model.config.next_sentence_prediction
 
 
 def test_stages_of_levels_follow_the_batches(tmp_path):

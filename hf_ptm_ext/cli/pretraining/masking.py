@@ -267,8 +267,9 @@ class UniLMMasking(Masking):
         self.tokenizer = unilm_tokenizer(tokenizer)
 
     def fields(self) -> dict[str, Any]:
-        """What the model's config is told."""
-        return {"mask_token_id": self.tokenizer.mask_token_id, "eos_token_id": self.tokenizer.sep_token_id}
+        """What the model's config is told: a converted encoder may have no head for next sentences."""
+        heads = {"next_sentence_prediction": True, "add_pooling_layer": True}
+        return {"mask_token_id": self.tokenizer.mask_token_id, "eos_token_id": self.tokenizer.sep_token_id, **heads}
 
     @cached_property
     def modes(self) -> dict[str, Any]:
