@@ -73,7 +73,7 @@ def plan(lab: Lab) -> None:
         "proposer", "pretrain --objective mlm", **{**told, "learning_rate": 1e-4}, model_name_or_path=lab.model
     )
     pair = {"teacher_name_or_path": lab.model, "student_name_or_path": student, "baseline": False, "stages": GENERAL}
-    general = lab.job("general", "distill distill_tinybert_general.yaml", **text, **pair, seeds=[0], student_size=None)
+    general = lab.job("general", "distill distill_tinybert_general.yaml", **text, **pair, seeds=[0])
     glove = lab.file(lab.make("vectors", vectors, lab.data / "vectors_glove50"), "vectors.txt")
     task |= {"grid": ["learning_rate=1e-4,3e-4"], "per_device_train_batch_size": 64}
     arms = {"labels alone": student, "masked LM, labels": masked, "general stage, labels": general}
