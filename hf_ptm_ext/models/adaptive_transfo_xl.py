@@ -29,7 +29,8 @@ class AdaptiveEmbedding(nn.Module):
     @property
     def num_embeddings(self) -> int:
         """Words of all clusters."""
-        return sum(table.weight.shape[0] for table in self.emb_layers)
+        tables: Any = self.emb_layers
+        return sum(table.weight.shape[0] for table in tables)
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
         """`(batch, seq_len)` to `(batch, seq_len, d_model)`."""

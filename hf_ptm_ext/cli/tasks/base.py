@@ -60,6 +60,7 @@ class Task(ABC):
     outside: ClassVar[str | None] = None
     ranks: ClassVar[bool] = False
     loss: Any = staticmethod(update_loss)
+    linear: Any = None  # scores of a linear model on splits, of tasks that have one
 
     # ---- examples ----
 
