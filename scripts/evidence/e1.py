@@ -20,9 +20,9 @@ ABOUT = {
     "metric": "micro_f1",
     "columns": "set, rows to train on",
     "set_up": "Typing: the 25 most frequent fine types, entities of the splits disjoint. SemEval-2010 task 8: 5, "
-    "10, 20 rows a class on average. FewRel: rows with a linked mention. Micro F1 (of relations "
-    "accuracy). Pre-training: 2,500 updates of 128 x 128 on English text of six sources. 300 updates of "
-    "16 rows, each arm at the better of two rates by the validation data.",
+    "10, 20 rows a class on average. FewRel: rows with a linked mention. Micro F1 (of FewRel "
+    "accuracy, of SemEval without Other). Pre-training: 2,500 updates of 128 x 128 on English text of "
+    "six sources. 300 updates of 16 rows, each arm at the better of two rates by the validation data.",
 }
 SPLITS = ("train", "valid", "test")
 COLUMNS = {"typing": (50, 100, 200, 500), "semeval": (85, 170, 340), "fewrel": (80, 320)}
@@ -116,8 +116,10 @@ def linear(folder: Path, rows: Path, name: str, size: int, seeds: list[int]) -> 
                 decided = ngram_classifier([train[place] for place in drawn], classes).predict(test)
                 for one, guess in zip(told, decided, strict=True):
                     one |= {guess} if label is None else {label} if guess == "True" else set()
-        right = sum(len(one & true) for one, true in zip(told, wanted["test"], strict=True))
-        score = 2 * right / (sum(map(len, told)) + sum(map(len, wanted["test"])))
+        # SemEval's Other is no relation, as in the score of the jobs.
+        told, true = ([one - {"Other"} for one in each] for each in (told, wanted["test"]))
+        right = sum(len(one & other) for one, other in zip(told, true, strict=True))
+        score = 2 * right / (sum(map(len, told)) + sum(map(len, true)))
         runs.append({"seed": seed, "variant": "n-grams, linear", "test": {"micro_f1": score}})
     (folder / "results.json").write_text(json.dumps({"runs": runs, "split": "test", "summary": {}}), encoding="utf-8")
 

@@ -76,7 +76,7 @@ def plan(lab: Lab) -> None:
     for name in ("rouge1", "rouge2", "rougeL"):
         for arm, job in jobs.items():
             lab.arm(name, arm, job, metric=f"test_{name}")
-        lab.arm(name, "copies the beginning", job, metric=f"baseline_{name}")
+        lab.arm(name, "copies the beginning", job, metric=f"baseline_test_{name}")
     lab.compare(*models)
 
 
