@@ -30,6 +30,7 @@ def plan(lab: Lab) -> None:
     text: dict[str, Any] = {
         "train_file": [lab.data / "pretrain_en/*.txt.gz"],
         "max_seq_length": 64,
+        "per_device_eval_batch_size": 10,  # streams, which every arm is measured on
         "bf16": True,
     }
     for seed in lab.seeds:
