@@ -14,7 +14,7 @@ def linear_tagger(sentences: Sequence[Sequence[str]], tags: Sequence[Sequence[st
 
     Args:
         sentences: Words of the training sentences; of Chinese, characters.
-        tags: Their tags, at least two different ones.
+        tags: Their tags; of a single one it gives that.
         strength: Inverse of the L2 penalty.
 
     Returns:
@@ -25,12 +25,15 @@ def linear_tagger(sentences: Sequence[Sequence[str]], tags: Sequence[Sequence[st
         >>> tagger.predict([["Paris", "in", "May"]])
         [['B-LOC', 'O', 'O']]
     """
+    from sklearn.dummy import DummyClassifier
     from sklearn.feature_extraction import FeatureHasher
     from sklearn.pipeline import make_pipeline
     from sklearn.svm import LinearSVC
 
-    model = make_pipeline(FeatureHasher(2**20, input_type="string"), LinearSVC(C=strength))
-    model.fit(list(_features(sentences)), [tag for sentence in tags for tag in sentence])
+    told = [tag for sentence in tags for tag in sentence]
+    classifier = LinearSVC(C=strength) if len({*told}) > 1 else DummyClassifier()
+    model = make_pipeline(FeatureHasher(2**20, input_type="string"), classifier)
+    model.fit(list(_features(sentences)), told)
     return _Tagger(model)
 
 

@@ -9,7 +9,7 @@ from sklearn.metrics import accuracy_score
 
 from hf_ptm_ext.cli import main
 from hf_ptm_ext.cli.results import paired_differences, student_t, told_differences
-from hf_ptm_ext.metrics import ngram_classifier
+from hf_ptm_ext.metrics import linear_tagger, ngram_classifier
 from tests.cli.test_finetune import RUN, results_of, save_bert, words_of
 
 WORDS = {"good": "fine great lovely warm", "bad": "awful poor dull cold", "none": "blue round thing box"}
@@ -113,6 +113,7 @@ def test_a_linear_tagger_stands_beside_taggers(data, tmp_path):
     given = {"task": "tagging", "train_file": file, "test_file": file, "linear_baseline": True, "seeds": 0}
     assert job("finetune", data, tmp_path / "out", **given) == 0
     assert results_of(tmp_path / "out")["summary"]["words, linear"]["f1"]["mean"] == 1.0
+    assert linear_tagger([["a", "b"]], [["O", "O"]]).predict([["b"], []]) == [["O"], []]  # a sample of one tag
 
 
 @pytest.mark.parametrize("name", ["adapt", "distill", "multitask"])
