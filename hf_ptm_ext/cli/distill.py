@@ -249,7 +249,7 @@ class Distill(TaskJob):
             for name, options in self.stages.items()
         }
         if self.training_args.baseline:
-            stages["passes over the data without the teacher"] = f"{self.training_args.epochs_alone():g}"
+            stages["passes over the data without the teacher"] = f"{self.at_best(ALONE).epochs_alone():g}"
         spent = {
             f"size and speed, {row[0]}": f"{row[1]} parameters, {row[4]} of the teacher's rows a second"
             for row in cost_rows(results)

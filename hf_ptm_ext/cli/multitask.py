@@ -162,7 +162,6 @@ class Multitask(SeededJob):
             check_card_fields(member.data_args.language, licence, pipeline_tag=member.task.pipeline_tag)
         lengths = {one.name: len(one.splits.train_inputs(args.seeds[0])) for one in members}
         self.updates_of = partial(updates_alone, lengths=lengths, mixing=self.tasks_args.mixing_options())
-        self.updates = self.updates_of(args)
         self.variants = (TOGETHER, *(one.variant for one in members if self.tasks_args.baseline))
         self.evaluated = tuple(split for split in SPLITS if any(split in one.splits.evaluated for one in members))
         without = [one.name for one in members if args.grid and VALIDATION not in one.splits.scored]
@@ -223,7 +222,9 @@ class Multitask(SeededJob):
         """What `results.json` says: each task's results, and how long each was trained alone."""
         return {
             "tasks": {name: member.results(runs) for name, member in self.members.items()},
-            "updates_alone": self.updates,
+            "updates_alone": {
+                name: self.updates_of(self.at_best(one.variant))[name] for name, one in self.members.items()
+            },
         }
 
     def drawn(self, runs: Sequence[dict[str, Any]]) -> dict[Path, Sequence[dict[str, Any]]]:

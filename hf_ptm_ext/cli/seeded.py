@@ -84,7 +84,7 @@ class SeededJob(ABC):
             results = self.results(runs)
             if self.training_args.grid:
                 results["grid"] = self.chosen
-                self.training_args = self.at(self.chosen[self.variants[0]]["point"], self.variants[0])
+                self.training_args = self.at_best(self.variants[0])
             if is_first_process():
                 write_recipe(self.output, self.training_args)
                 for folder, drawn in self.drawn(runs).items():
@@ -144,6 +144,10 @@ class SeededJob(ABC):
         for name, value in point.items():
             setattr(args, name, value)
         return args
+
+    def at_best(self, variant: str) -> Any:
+        """The arguments of training at the point of the grid that a variant has chosen."""
+        return self.at(self.chosen.get(variant, {"point": {}})["point"], variant)
 
     def run_seeds(self) -> list[dict[str, Any]]:
         """Run every seed and variant that is not finished, and save the first one's model."""

@@ -92,6 +92,8 @@ def test_tasks_together_and_alone(data, tmp_path):
     assert main(["multitask", *words, "--save_strategy", "no", "--seeds", "0", "--use_cpu", "true"]) == 0
     found = results_of(tmp_path)
     assert set(found["grid"]) == {"multi-task", "a alone", "b alone"}
+    alone = {run["variant"]: run["updates"] for one in found["tasks"].values() for run in one["trained"][1:]}
+    assert set(found["updates_alone"].values()) == set(alone.values())
 
 
 def test_a_text_job(data, tmp_path):
