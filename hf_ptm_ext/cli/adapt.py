@@ -129,13 +129,16 @@ class Adapt(EncoderJob):
             config = self.adapter_args.config(variant, task_type)
         return get_peft_model(model, config)
 
+    def at(self, point: dict[str, Any], variant: str) -> Any:
+        """Full fine-tuning has a learning rate of its own, unless the grid tries some."""
+        full = {"learning_rate": self.adapter_args.full_learning_rate} if variant == FULL else {}
+        return super().at({**full, **point}, variant)
+
     def trainer(self, model: Any, variant: str, args: Any) -> Any:
         """The Trainer of a run, which measures what it costs."""
         from ..adapters import AdapterTrainer
 
         cls = ResumableTrainer if variant == FULL else AdapterTrainer
-        if variant == FULL:
-            args.learning_rate = self.adapter_args.full_learning_rate
         return self.plain_trainer(model, variant, args, cls, callbacks=[Costs(model)])
 
     def score(self, trainer: Any, variant: str, split: str) -> dict[str, float]:
@@ -165,7 +168,8 @@ class Adapt(EncoderJob):
             row[0]: f"{row[1]} weights ({row[2]}), {row[4]} of the last one's step time" for row in cost_rows(results)
         }
         if FULL in spent:
-            spent[FULL] += f", learning rate {self.adapter_args.full_learning_rate}"
+            point = self.chosen[FULL]["point"] if self.chosen else {}
+            spent[FULL] += f", learning rate {self.at(point, FULL).learning_rate}"
         if self.adapter_args.publish == WHOLE:
             return {**super().card(results), "training": spent, "family": config.model_type}
         first = results["summary"][self.variants[0]]

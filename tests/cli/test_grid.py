@@ -123,3 +123,14 @@ def test_mistakes_are_told(data, tmp_path, given, told, capsys):
     error = capsys.readouterr().err
     assert told in error
     assert error.count("\n") == 1
+
+
+def test_full_fine_tuning_tries_the_rates_too(data, tmp_path):
+    given = {
+        "validation_file": data / "test.jsonl",
+        "methods": ["houlsby", "full"],
+        "grid": ["learning_rate=1e-8,1e-2"],
+    }
+    assert job("adapt", data, tmp_path, seeds=0, **given) == 0
+    assert results_of(tmp_path)["grid"]["full"]["point"] == {"learning_rate": 1e-2}
+    assert "learning rate 0.01" in (tmp_path / "README.md").read_text(encoding="utf-8")
