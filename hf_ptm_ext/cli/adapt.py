@@ -168,8 +168,7 @@ class Adapt(EncoderJob):
             row[0]: f"{row[1]} weights ({row[2]}), {row[4]} of the last one's step time" for row in cost_rows(results)
         }
         if FULL in spent:
-            point = self.chosen[FULL]["point"] if self.chosen else {}
-            spent[FULL] += f", learning rate {self.at(point, FULL).learning_rate}"
+            spent[FULL] += f", learning rate {self.at_best(FULL).learning_rate}"
         if self.adapter_args.publish == WHOLE:
             return {**super().card(results), "training": spent, "family": config.model_type}
         first = results["summary"][self.variants[0]]
