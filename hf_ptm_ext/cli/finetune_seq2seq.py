@@ -67,6 +67,8 @@ class FinetuneSeq2Seq(TextJob):
                 name: tokenize(data, found, tokenizer, name, self.inputs) for name, found in examples.items()
             }
             self.length = mean_target_length(self.splits[TRAIN], tokenizer)
+        if args.grid and not self.splits["validation"].scored:
+            raise ValueError(f"`grid` = {args.grid} chooses by validation data, and these have no targets.")
         if not EVALUATED.keys() & self.splits:
             logger.warning("Nothing is evaluated: name `validation_file` or `test_file` for that.")
 

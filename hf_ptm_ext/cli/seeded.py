@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import copy
 from functools import partial
-from math import isnan
+from math import isnan, nan
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,6 +24,7 @@ from ..hub.model_card import check_card_fields
 from ..trainers import ResumableTrainer, check_hub, checkpoints, last_complete_checkpoint, push_folder
 from ..trainers.manifest import JOB_FILE
 from ..trainers.pushes import NEVER_PUSHED
+from ..trainers.stopping import NotFinite
 from .arguments import check_best
 from .checkpoint_names import check_names
 from .console import headline, phase
@@ -178,11 +179,15 @@ class SeededJob(ABC):
         self.choosing = True
         for point in args.points:
             told = ", ".join(f"{name} {value:g}" for name, value in point.items())
-            runs = []
+            merits = []
             for seed in args.seeds[:CHOOSING]:
                 headline("grid, seed %d, %s: %s", seed, variant, told)
-                runs.append(self._run(seed, variant, point))
-            tried.append({**point, "merit": sum(self.merit(run, variant) for run in runs) / len(runs)})
+                try:
+                    merits.append(self.merit(self._run(seed, variant, point), variant))
+                except NotFinite as error:  # of this point alone
+                    logger.warning("%s is not chosen: %s", told, error)
+                    merits.append(nan)
+            tried.append({**point, "merit": sum(merits) / len(merits)})
         self.choosing = False
         # Of one that gave NaN nothing is known.
         best = max(range(len(tried)), key=lambda place: (not isnan(tried[place]["merit"]), tried[place]["merit"]))

@@ -125,6 +125,12 @@ def test_mistakes_are_told(data, tmp_path, given, told, capsys):
     assert error.count("\n") == 1
 
 
+def test_a_point_that_diverges_is_not_chosen(data, tmp_path):
+    given = {"validation_file": data / "test.jsonl", "grid": ["learning_rate=1e30,1e-2"], "seeds": 0}
+    assert job("finetune", data, tmp_path, **given) == 0
+    assert results_of(tmp_path)["grid"]["fine-tuned"]["point"] == {"learning_rate": 1e-2}
+
+
 def test_full_fine_tuning_tries_the_rates_too(data, tmp_path):
     given = {
         "validation_file": data / "test.jsonl",
