@@ -1,7 +1,8 @@
 """Writing hidden fragments (MASS) first helps translation where pairs are few, more than restoring single tokens.
 
 Text of each language comes from other sentences than that of the other: of half of the corpus the English side, of the
-other half the German one. Up to 10,000 pairs are drawn from the first half, so that no German side was seen.
+other half the German one. Up to 10,000 pairs are drawn from the first half, so that no German side was seen; of 29,000
+half of the German sides were.
 """
 
 import gzip

@@ -22,7 +22,8 @@ ABOUT = {
     "metric": "micro_f1",
     "columns": "rows",
     "set_up": "Micro F1 of the 25 most frequent types of Wikidata's entities (no test entity is trained on), and F1 "
-    "of WikiGold's entities; vectors by TransE; each arm at the better of two rates by the validation data.",
+    "of WikiGold's entities; vectors by TransE, names of the entities of all splits; each arm at the "
+    "better of two rates by the validation data.",
 }
 ARMS = {"no entities": "plain", "KnowBERT": "knowbert", "KnowBERT, entities exchanged": "exchanged"}
 TYPES, MENTIONS = "typing_en_wikidata", "re_en_fewrel_wiki"
