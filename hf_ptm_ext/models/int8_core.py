@@ -351,19 +351,23 @@ def put_int8(model: Any, places: dict[str, dict[str, Any]]) -> None:
             if all(isinstance(one, Int8Linear) for one in parts) and len({one.in_features for one in parts}) == 1:
                 for one in parts:
                     one.together = parts
-    tied = getattr(model, "_tied_weights_keys", None)
-    if isinstance(tied, dict):
-        ties = {_renamed(model, one): _renamed(model, other) for one, other in tied.items()}
-        sizes = {name: value.shape for name, value in model.named_parameters(remove_duplicate=False)}
-        # Of other bits, what was tied is no longer the same.
-        model._tied_weights_keys = {one: other for one, other in ties.items() if sizes.get(one) == sizes.get(other)}
+    for part in model.modules():  # the model inside a head has ties of its own
+        for field in ("_tied_weights_keys", "all_tied_weights_keys"):
+            if isinstance(tied := getattr(part, field, None), dict):
+                setattr(part, field, _renamed_ties(part, tied))
 
 
-def _renamed(model: Any, name: str) -> str:
-    """The name of a weight, behind which whole numbers may stand now."""
-    owner, _, child = name.rpartition(".")
-    found = dict(model.named_modules()).get(owner)
-    return f"{owner}.qweight" if child == "weight" and isinstance(found, Int8Module) else name
+def _renamed_ties(model: Any, tied: dict[str, str]) -> dict[str, str]:
+    """Ties by the names of whole numbers; what is of other bits now is no longer the same."""
+    modules = dict(model.named_modules(remove_duplicate=False))
+    kinds = {name: (one.shape, one.dtype) for name, one in model.named_parameters(remove_duplicate=False)}
+
+    def renamed(name: str) -> str:
+        owner, _, child = name.rpartition(".")
+        return f"{owner}.qweight" if child == "weight" and isinstance(modules.get(owner), Int8Module) else name
+
+    pairs = ((renamed(one), renamed(other)) for one, other in tied.items())
+    return {one: other for one, other in pairs if kinds.get(one) == kinds.get(other)}
 
 
 class WithInt8(PreTrainedModel):
@@ -378,6 +382,10 @@ class WithInt8(PreTrainedModel):
         modules = {name for name, _ in self.named_modules()}
         put_int8(self, {names[name]: options for name, options in spoken.items() if names[name] in modules})
         self.post_init()
+
+    def get_expanded_tied_weights_keys(self, *args: Any, **kwargs: Any) -> dict[str, str]:
+        """As the model's, by the names of whole numbers."""
+        return _renamed_ties(self, super().get_expanded_tied_weights_keys(*args, **kwargs))
 
     def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
         """As the model's; the code of the whole numbers goes along."""

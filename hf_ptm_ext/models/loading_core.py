@@ -105,6 +105,12 @@ class CheckedLoading(PreTrainedModel):
     def _check_loading(self: Any, missing: set[str], unexpected: set[str], source: Any) -> None:
         """Refuse a file of foreign names; warn about encoder weights and prediction heads that it lacks."""
         prefix = "" if self.base_model is self else f"{self.base_model_prefix}."
+        whole = sorted(name for name in unexpected if name.endswith(".qweight"))
+        if whole and not any(name.endswith(".qweight") for name, _ in self.named_parameters()):
+            raise ValueError(
+                f"{source} holds whole numbers (`{whole[0]}`), which {type(self).__name__} does not compute with: "
+                "load it by an Auto class with `trust_remote_code=True`."
+            )
         encoder = [name for name, _ in self.named_parameters() if name.startswith(f"{prefix}encoder.")]
         if encoder and missing.issuperset(encoder) and len(unexpected) > 1:
             foreign = min(unexpected, key=lambda name: (".layer" not in name, name))

@@ -13,6 +13,7 @@ from transformers import (
     AutoConfig,
     AutoModel,
     AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
     BertConfig,
     BertForMaskedLM,
     BertForSequenceClassification,
@@ -393,3 +394,41 @@ def test_a_family_of_the_package_in_training_and_as_whole_numbers(tmp_path):
     whole = to_int8(model.eval())
     assert type(whole.classifier) is nn.Linear
     assert_agrees(whole(**BATCH).logits, model(**BATCH).logits, 1e-3)
+
+
+@pytest.mark.parametrize("family", ["mass", "mass_nmt"])
+@pytest.mark.parametrize("groups", [None, 4])
+@torch.no_grad()
+def test_tables_that_encoder_and_decoder_share_are_written_once(tmp_path, family, groups):
+    sizes = {"vocab_size": 40, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1}
+    sizes |= {f"{side}_attention_heads": 2 for side in ("encoder", "decoder")}
+    sizes |= {"n_langs": 1, "lang2id": None} if family == "mass_nmt" else {}
+    model = AutoModelForSeq2SeqLM.from_config(AutoConfig.for_model(family, **sizes)).eval()
+    bits = {} if groups is None else {"bits": 2, "embedding_bits": 4, "groups": groups}
+    ties = len(model.all_tied_weights_keys)
+    whole = to_int8(prepare_fake_quant(model, mode="dynamic", **bits).eval())
+    inputs = {"input_ids": torch.tensor([[5, 6, 7]]), "decoder_input_ids": torch.tensor([[3, 8]])}
+    save_int8(whole, tmp_path / "int8")
+    written = [name for name in load_file(tmp_path / "int8/model.safetensors") if name.endswith("qweight")]
+    tables = [name for name, _ in whole.named_parameters(remove_duplicate=False) if name.endswith("qweight")]
+    # The output matrix has other bits than the embeddings.
+    assert len(tables) - len(written) == (ties if groups is None else ties - 1)
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "int8", trust_remote_code=True)
+    assert torch.equal(loaded(**inputs).logits, whole(**inputs).logits)
+    loaded.save_pretrained(tmp_path / "again")
+    again = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "again", trust_remote_code=True)
+    assert torch.equal(again(**inputs).logits, whole(**inputs).logits)
+    with pytest.raises(ValueError, match=rf"whole numbers .*, which {type(model).__name__} does not compute with"):
+        type(model).from_pretrained(tmp_path / "int8")
+
+
+@pytest.mark.parametrize("options", [{}, {"bits": 4, "groups": 4}])
+@torch.no_grad()
+def test_a_plain_class_refuses_whole_numbers(tmp_path, options):
+    model = AutoModelForMaskedLM.from_config(AutoConfig.for_model("spanbert", **SIZES)).eval()
+    folder = save_int8(prepare_fake_quant(model, mode="dynamic", **options).eval(), tmp_path / "int8")
+    for plain in (type(model), type(model.base_model)):
+        with pytest.raises(ValueError, match=r"whole numbers .*qweight.*trust_remote_code=True"):
+            plain.from_pretrained(folder)
+    bare = AutoModel.from_pretrained(folder, trust_remote_code=True)
+    assert bare(**BATCH).last_hidden_state.isfinite().all()
