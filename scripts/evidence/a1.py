@@ -32,10 +32,9 @@ HOULSBY, FULL = "adapters, {}", "full fine-tuning"
 def plan(lab: Lab) -> None:
     """Jobs and arms."""
     jobs: dict[tuple[str, str], Any] = {}
-    splits = {"train": "train", "validation": "valid", "test": "test"}
     for column, (folder, task, metric, rows, passes) in SETS.items():
         common: dict[str, Any] = {
-            **{f"{split}_file": lab.data / folder / f"{file}.jsonl.gz" for split, file in splits.items()},
+            **lab.splits(folder),
             "model_name_or_path": lab.model,
             "per_device_train_batch_size": 64,
             "train_sample": rows,

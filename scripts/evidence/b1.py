@@ -40,9 +40,8 @@ def vectors(folder: Path, source: Path) -> None:
 
 def plan(lab: Lab) -> None:
     """Jobs and arms."""
-    splits = {"train": "train", "validation": "valid", "test": "test"}
     common: dict[str, Any] = {
-        **{f"{split}_file": lab.data / f"cls_en_sst2/{file}.jsonl.gz" for split, file in splits.items()},
+        **lab.splits("cls_en_sst2"),
         "bf16": True,
         "language": "en",
     }

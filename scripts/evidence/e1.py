@@ -150,8 +150,7 @@ def plan(lab: Lab) -> None:
         task = "finetune-typing typing.yaml" if name == "typing" else "finetune-relations relations.yaml"
         for size in sizes:
             common: dict[str, Any] = {"train_sample": size, "max_steps": 300, "grid": ["learning_rate=5e-5,2e-4"]}
-            for option, split in zip(("train_file", "validation_file", "test_file"), SPLITS, strict=True):
-                common[option] = lab.file(rows, f"{name}-{split}.jsonl")
+            common |= lab.splits(rows, f"{name}-{{}}.jsonl")
             common |= {"per_device_train_batch_size": 16, "bf16": True, "max_seq_length": 128, "language": "en"}
             if name == "semeval":
                 common["wordnet_senses"] = lab.data / "kg_wn18rr/lemma2synsets.tsv.gz"

@@ -124,6 +124,12 @@ class Lab:
         """A file that a job writes, as the value of an option."""
         return Inside(job, name)
 
+    def splits(self, source: str | Job, name: str = "{}.jsonl.gz") -> dict[str, Any]:
+        """The files of a folder of the data, or of a job, as options: `train`, `valid`, `test` in `name`."""
+        files = {"train_file": "train", "validation_file": "valid", "test_file": "test"}
+        folder = (lambda one: Inside(source, one)) if isinstance(source, Job) else (self.data / source).joinpath
+        return {option: folder(name.format(split)) for option, split in files.items()}
+
     def arm(self, column: Any, row: str, job: Any, variant: str | None = None, **more: Any) -> None:
         """A cell of the table: a variant of a job (the first one by default), or of one job a seed, in a list;
         seed -> jobs: of each seed of pre-training the mean over its jobs. `metric`, `task`, `factor` as `scores_of`.

@@ -23,9 +23,8 @@ SETS = {"SST-2": "cls_en_sst2", "TREC": "cls_en_trec"}
 
 def options_of(lab: Lab, folder: str) -> dict[str, Any]:
     """What every job of a compressed classifier is told."""
-    files = {"train": "train", "validation": "valid", "test": "test"}
     return {
-        **{f"{split}_file": lab.data / folder / f"{file}.jsonl.gz" for split, file in files.items()},
+        **lab.splits(folder),
         "model_name_or_path": lab.model,
         "task": "classification",
         "max_seq_length": 64,

@@ -8,7 +8,7 @@ rates of pre-training are shown, as no score before fine-tuning compares the met
 from typing import Any
 
 from experiment import Job, Lab, main
-from s1 import SPLITS, answers, folds, held_out
+from s1 import answers, folds, held_out
 
 ABOUT = {
     "id": "M1",
@@ -72,8 +72,7 @@ def plan(lab: Lab) -> None:
     students["the teacher, 6 layers"] = lab.model
     for number, (arm, model) in enumerate(students.items()):
         for column, folder in (("SST-2, accuracy", "cls_en_sst2"), ("TREC, accuracy", "cls_en_trec")):
-            given: dict[str, Any] = {f"{split}_file": lab.data / f"{folder}/{file}.jsonl.gz" for split, file in SPLITS}
-            given |= {"num_train_epochs": 5, "bf16": True, "grid": ["learning_rate=5e-5,2e-4"]}
+            given = {**lab.splits(folder), "num_train_epochs": 5, "bf16": True, "grid": ["learning_rate=5e-5,2e-4"]}
             linear = number == 0
             command = "finetune bert_classification.yaml"
             job = lab.job(f"{folder}-{number}", command, model_name_or_path=model, linear_baseline=linear, **given)

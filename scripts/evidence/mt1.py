@@ -82,8 +82,7 @@ def plan(lab: Lab) -> None:
     data = lab.make("rows", rows, lab.data)
     common: dict[str, Any] = {"bf16": True, "language": "en", "grid": ["learning_rate=5e-5,1e-4"]}
     for name, (kind, metric, size, others, passes) in GROUPS.items():
-        splits = {"train": "train", "validation": "valid", "test": "test"}
-        task = {f"{split}_file": lab.file(data, f"{name}-{file}.jsonl") for split, file in splits.items()}
+        task = lab.splits(data, f"{name}-{{}}.jsonl")
         for share, alone in PASSES.items():
             column, few = f"{name}, {share} %", {"train_sample": round(size * share / 100) if share < 100 else None}
             own = {**common, **task, **few, "num_train_epochs": alone}
@@ -92,10 +91,8 @@ def plan(lab: Lab) -> None:
             joint, after = [], []
             given: dict[str, Any] = {f"tasks.target.{option}": value for option, value in {**task, **few}.items()}
             for each in others:
-                files = {
-                    f"{split}_file": lab.file(data, f"{each}-{splits[split]}.jsonl") for split in list(splits)[:2]
-                }
-                given |= {f"tasks.{each}.{option}": value for option, value in files.items()}
+                files = lab.splits(data, f"{each}-{{}}.jsonl")
+                given |= {f"tasks.{each}.{option}": files[option] for option in ("train_file", "validation_file")}
             for each in ("target", *others):
                 given[f"tasks.{each}.task"] = kind
                 given |= {f"tasks.{each}.{option}": value for option, value in PAIRS.items()} if name == "RTE" else {}

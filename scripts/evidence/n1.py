@@ -131,9 +131,7 @@ def plan(lab: Lab) -> None:
             "grid": ["learning_rate=5e-5,2e-4"],
             "bf16": True,
         }
-        files = {"train_file": "train.jsonl", "validation_file": "valid.jsonl", "test_file": "test.jsonl"}
-        typing = {option: lab.file(prepared, file) for option, file in files.items()}
-        gold = {option: lab.data / "ner_en_wikigold" / f"{file}.gz" for option, file in files.items()}
+        typing, gold = lab.splits(prepared, "{}.jsonl"), lab.splits("ner_en_wikigold")
         for rows in (50, 100, 200, 500):
             few = {"train_sample": rows, "num_train_epochs": 40 if rows <= 200 else 20, **common}
             job = lab.job(f"typing-{name}-{rows}", "finetune-typing", labels_field="types", **typing, **few)

@@ -66,10 +66,9 @@ def folds(folder: Path, file: Path) -> None:
 def answers(lab: Lab, name: str, model: Any, made: Job) -> list[Job]:
     """Fine-tuning on the questions of each fold, by the fold's own seed."""
     given: dict[str, Any] = {"num_train_epochs": 5, "bf16": True, "grid": ["learning_rate=1e-4,3e-4"]}
-    files = {"train_file": "train", "validation_file": "valid", "test_file": "test"}
     found = []
     for fold in range(5):
-        data = {option: lab.file(made, f"{split}-{fold}.jsonl") for option, split in files.items()}
+        data = lab.splits(made, f"{{}}-{fold}.jsonl")
         job = f"{name}-xquad-{fold}"
         command = "finetune question_answering.yaml"
         found.append(lab.job(job, command, model_name_or_path=model, seeds=[fold], **data, **given))
@@ -167,7 +166,7 @@ def plan(lab: Lab) -> None:
             for column, (command, folder, more) in tasks.items():
                 language = "zh" if folder.startswith("qa_zh") else "en"
                 if language in encoders:
-                    data = {f"{split}_file": lab.data / f"{folder}/{file}.jsonl.gz" for split, file in SPLITS}
+                    data = lab.splits(folder)
                     given = {"model_name_or_path": encoders[language], "language": language, **tuning, **data, **more}
                     cells.setdefault(column, {})[seed] = [lab.job(f"{name}-{folder}", command, **given)]
             most = 20 if lab.options.smoke else 2000
@@ -178,7 +177,6 @@ def plan(lab: Lab) -> None:
     lab.compare(*ENGLISH)
 
 
-SPLITS = (("train", "train"), ("validation", "valid"), ("test", "test"))
 METRICS = {"SemEval-2010, F1": "semeval_f1", "spans filled": "spans", "their tokens": "tokens"}
 
 

@@ -50,12 +50,11 @@ def drawn(folder: Path, source: Path, rows: int | None) -> None:
 
 def plan(lab: Lab) -> None:
     """Jobs and arms."""
-    splits = {"train": "train", "validation": "valid", "test": "test"}
     for column, (folder, rows) in SETS.items():
         data = lab.make(f"rows-{column}", drawn, lab.data / folder, rows)
         recipe = "pair_classification.yaml" if column == "RTE" else "bert_classification.yaml"
         common: dict[str, Any] = {
-            **{f"{split}_file": lab.file(data, f"{file}.jsonl") for split, file in splits.items()},
+            **lab.splits(data, "{}.jsonl"),
             "per_device_train_batch_size": 64,
             "num_train_epochs": 15,
             "bf16": True,

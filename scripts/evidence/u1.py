@@ -68,7 +68,7 @@ def plan(lab: Lab) -> None:
     }
     jobs: dict[str, Job] = {}
     given: dict[str, Any] = {"target_column": "targets", "bf16": True, "language": "en", "grid": GRID}
-    given |= {f"{split}_file": lab.data / f"summ_en_scitldr/{name}.jsonl.gz" for split, name in SPLITS}
+    given |= lab.splits("summ_en_scitldr")
     for number, (arm, options) in enumerate(models.items()):
         command = "finetune-seq2seq" + (" unilm_summarization_small.yaml" if "family" not in options else "")
         plain = STOCK if "family" in options else {}
@@ -94,7 +94,6 @@ STOCK = {
     "metric": "rouge",
     "use_stemmer": True,
 }
-SPLITS = (("train", "train"), ("validation", "valid"), ("test", "test"))
 GRID = ["learning_rate=3e-4,1e-3", "num_train_epochs=12,30"]
 
 

@@ -63,7 +63,7 @@ def plan(lab: Lab) -> None:
         random = lab.make(f"random-{folder}", untrained, target)
         for rows in ROWS:
             classifier: dict[str, Any] = {
-                **{f"{split}_file": text / f"{file}.jsonl.gz" for split, file in SPLITS.items()},
+                **lab.splits(folder),
                 "task": "classification",
                 "config_overrides": "output_p=0.4,hidden_p=0.3,input_p=0.4,embed_p=0.05,weight_p=0.5",
                 "max_seq_length": 128,
@@ -86,9 +86,6 @@ def plan(lab: Lab) -> None:
                 lab.arm(f"{name}, {rows}", arm, job)
             lab.arm(f"{name}, {rows}", "n-grams, linear", job, "n-grams, linear")
     lab.compare("three stages", *list(arms)[1:], "n-grams, linear")
-
-
-SPLITS = {"train": "train", "validation": "valid", "test": "test"}
 
 
 if __name__ == "__main__":
