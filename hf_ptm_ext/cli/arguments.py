@@ -273,11 +273,13 @@ class ModelArguments(CheckpointArguments):
         None, "eager, sdpa, flex_attention, flash_attention_2... (default: by the rows)."
     )
     chosen_family: str | None = field(default=None, init=False)
-    extension: Any = field(default=None, init=False, repr=False)  # new pieces of the checkpoint's vocabulary
-    old_tokenizer: Any = field(default=None, init=False, repr=False)  # the checkpoint's, where it gets another
     default_family: ClassVar[str | None] = None
 
     def __post_init__(self) -> None:
+        # No options, which decide the result by what made them: new pieces of the checkpoint's vocabulary, and the
+        # checkpoint's tokenizer where it gets another.
+        self.extension: Any = None
+        self.old_tokenizer: Any = None
         if self.family is not None and self.family not in CONFIG_MAPPING:
             raise ValueError(
                 f"`family` must be an architecture of this package or of transformers, got {self.family!r}."

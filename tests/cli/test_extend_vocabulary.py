@@ -175,3 +175,12 @@ def test_a_new_vocabulary_keeps_the_rows_of_known_pieces(checkpoint, text, tmp_p
         torch.testing.assert_close(rows[number], expected)
     results = read_metrics(tmp_path / "new")
     assert (results["vocabulary"], results["new_tokens"]) == (len(new), len(new.keys() - old.keys()))
+
+
+@pytest.mark.parametrize("more", [{}, {"extend_vocabulary": None, "transfer_vocabulary": True}])
+def test_more_seeds_go_on_from_a_checkpoint_that_was_moved(checkpoint, text, tmp_path, more):
+    given = {"max_steps": 1, "save_steps": 10, "max_eval_rows": 4, **more}
+    assert main(job(checkpoint, text, tmp_path / "out", seeds=0, **given)) == 0
+    shutil.copytree(checkpoint, tmp_path / "moved")
+    again = {**given, "seeds": [0, 1], "resume_from_checkpoint": "auto"}
+    assert main(job(tmp_path / "moved", text, tmp_path / "out", **again)) == 0
