@@ -14,7 +14,7 @@ from .arguments import CheckpointArguments, SeededArguments, TaskDataArguments, 
 from .console import phase
 from .finetune import EncoderJob
 from .options import option
-from .ranges import Below1, Count, Share, Size
+from .ranges import Below1, Bits, Count, Share, Size
 from .results import print_results
 from .runs import written_aside
 
@@ -46,8 +46,8 @@ class CompressionArguments:
     start_step: Count = option(0, "quantise: forward passes of training before it begins.")
     requantize_output: bool = option(False, "quantise: round what projections give, too.")
     calibration_rows: Size = option(128, "quantise-after: training rows by which ranges are found.")
-    bits: int = option(4, "quantise-groups: bits of the weights.", choices=(2, 3, 4, 5, 6, 7, 8))
-    embedding_bits: int = option(8, "quantise-groups: bits of tables of embeddings.", choices=(2, 3, 4, 5, 6, 7, 8))
+    bits: Bits = option(4, "quantise-groups: bits of the weights, 2 to 8.")
+    embedding_bits: Bits = option(8, "quantise-groups: bits of tables of embeddings, 2 to 8.")
     groups: Size = option(128, "quantise-groups: groups of output neurons of each matrix (paper: 128).")
     layer_keep: str = option("every-other", "layers: every-other, how many, or numbers from 0 such as 0,2,5.")
     layer_drop: Below1 = option(0.5, "layers: chance of each layer to be left out (paper: 0.2; 0.5 to keep half).")

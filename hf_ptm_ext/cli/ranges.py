@@ -23,6 +23,7 @@ AnyNumber = Annotated[float, _ANY]
 Count = Annotated[int, _COUNT]
 Size = Annotated[int, _SIZE]
 Seed = Annotated[int, _SEED]
+Bits = Annotated[int, "[2, 8]"]
 RowLength = Annotated[int, "[8, inf)"]
 TextLength = Annotated[int, "[3, inf)"]
 
