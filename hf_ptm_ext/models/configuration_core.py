@@ -73,7 +73,9 @@ class FamilyConfig(PreTrainedConfig):
 
 
 def in_stated_order(values: dict[str, Any], names: list[str] | None) -> dict[str, Any]:
-    """Values in the order of a list of their names; others come last."""
+    """Knowledge bases in the order of a list of their names; others come last."""
+    if unknown := [name for name in names or () if name not in values]:
+        raise ValueError(f"`knowledge_base_names` must be those of `knowledge_bases`, {list(values)}, got {unknown}.")
     return {name: values[name] for name in dict.fromkeys((*(names or ()), *values)) if name in values}
 
 

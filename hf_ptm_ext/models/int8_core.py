@@ -320,7 +320,7 @@ def packed(codes: torch.Tensor, bits: int) -> torch.Tensor:
     """Codes below `2 ** bits` as bytes, their bits one behind the other."""
     places = torch.arange(bits - 1, -1, -1, dtype=torch.uint8)
     stream = (codes.flatten()[:, None] >> places & 1).flatten()
-    stream = nn.functional.pad(stream, (0, -len(stream) % 8)).view(-1, 8)
+    stream = nn.functional.pad(stream, (0, -stream.shape[0] % 8)).view(-1, 8)
     return (stream << torch.arange(7, -1, -1, dtype=torch.uint8)).sum(1, dtype=torch.uint8)
 
 
