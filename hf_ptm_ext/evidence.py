@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from .files import resource_folder
@@ -11,6 +12,7 @@ from .hints import did_you_mean
 VERDICTS = SHOWN, IN_PART, NOT_SHOWN, NOT_RUN = ("shown", "shown in part", "not shown", "not run")
 
 
+@cache
 def experiments() -> dict[str, dict[str, Any]]:
     """Id -> experiment, in the order of the page."""
     found = [json.loads(path.read_text(encoding="utf-8")) for path in resource_folder("evidence").glob("*.json")]

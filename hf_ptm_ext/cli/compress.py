@@ -20,6 +20,7 @@ from .runs import written_aside
 
 METHODS = ("prune", "prune-after", "quantise", "quantise-after", "quantise-groups", "layers")
 PRUNE, PRUNE_AFTER, QUANTISE, AFTERWARDS, GROUPED, LAYERS = METHODS
+OF_WHOLE_NUMBERS = (QUANTISE, AFTERWARDS, GROUPED)
 UNCOMPRESSED = "uncompressed"
 BATCHES = (1, 32)
 COSTS = ("megabytes", "zeros", *(f"{kind}_{rows}" for rows in BATCHES for kind in ("ms", "speed")))
@@ -158,7 +159,7 @@ class Compress(EncoderJob):
         elif variant == AFTERWARDS:
             model = prepare_fake_quant(model, ema_decay=0.9, requantize_output=self.how.requantize_output)
             calibrate(model, self.batches(32, self.how.calibration_rows))
-        if variant in (QUANTISE, AFTERWARDS, GROUPED):
+        if variant in OF_WHOLE_NUMBERS:
             model = to_int8(model)
         with phase("measuring size and speed"):
             self.costs = self.measured(model)
@@ -186,7 +187,7 @@ class Compress(EncoderJob):
 
     def save(self, trainer: Any, processor: Any) -> None:
         """Save the compressed model."""
-        if self.variants[0] not in (QUANTISE, AFTERWARDS, GROUPED):
+        if self.variants[0] not in OF_WHOLE_NUMBERS:
             super().save(trainer, processor)
         elif trainer.is_world_process_zero():
             from ..compression import save_int8

@@ -128,11 +128,7 @@ class Distill(TaskJob):
         return [{**row, "labels": label} for row, label in zip(rows, hidden, strict=True)]
 
     def at(self, point: dict[str, Any], variant: str) -> Any:
-        """Of the student alone its own options; of the distilled one those that no stage sets."""
-        owner = next((stage for stage, options in self.stages.items() if point.keys() & options.keys()), None)
-        if owner is not None:
-            names = ", ".join(sorted(point.keys() & self.stages[owner].keys()))
-            raise ValueError(f"`grid` names {names}, which stage `{owner}` sets itself: leave it out there.")
+        """Of the student alone its own options; of the distilled one those of all stages."""
         args = super().at(point, variant)
         if variant == ALONE:
             args.baseline_learning_rate = point.get("learning_rate", args.baseline_learning_rate)

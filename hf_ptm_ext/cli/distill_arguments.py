@@ -159,6 +159,8 @@ class DistillArguments(SeededArguments):
         for name in stages:
             with naming(f"Stage `{name}` of `stages`"):
                 stages[name] = self._checked(stages[name], last=name == list(stages)[-1], alone=len(stages) == 1)
+                if twice := self.points[0].keys() & stages[name].keys():
+                    raise ValueError(f"it sets {', '.join(sorted(twice))}, which `grid` = {self.grid} tries, itself.")
 
     def _checked(self, options: dict[str, Any], last: bool, alone: bool) -> dict[str, Any]:
         """The options of a stage, each of its kind."""

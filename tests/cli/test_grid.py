@@ -82,6 +82,7 @@ def test_each_variant_chooses_for_itself(data, tmp_path):
     assert {one["point"]["learning_rate"] for one in results_of(tmp_path / "out")["grid"].values()} == {1e-2}
     more["stages"] = '{"all": {"preset": "soft-labels", "learning_rate": 1e-3}}'
     assert job("distill", data, tmp_path / "other", **more) == 2
+    assert not (tmp_path / "other").exists()
 
 
 def test_tasks_together_and_alone(data, tmp_path):
