@@ -1,6 +1,7 @@
 """`hf-ptm-ext distill`: a student from a fine-tuned teacher, by seeds, beside it and the same student alone."""
 
 import logging
+import shutil
 from collections.abc import Sequence
 from copy import copy
 from functools import cached_property
@@ -13,6 +14,7 @@ from ..distillation import DistillationTrainer, TheseusTrainer
 from ..files import read_json
 from ..hub.model_card import hub_id_of
 from ..trainers import ResumableTrainer, last_complete_checkpoint
+from ..trainers.auxiliary import PROJECTIONS_FILE, load_beside
 from .console import headline, phase
 from .curves import losses_of
 from .distill_arguments import THESEUS, parse, reads_predictions, stage_arguments
@@ -21,7 +23,7 @@ from .distill_rows import variants_of
 from .evaluation import TRAIN, overlaps
 from .loading import check_positions
 from .results import print_results
-from .runs import RUNS, write_json
+from .runs import RUNS, save_trained, write_json
 from .seeded import TaskJob
 from .signature import digest_of, digest_of_files
 from .tasks.base import IGNORED
@@ -71,7 +73,7 @@ class Distill(TaskJob):
 
     def model(self, variant: str, args: Any) -> Any:
         """A student as it is before training."""
-        return self.pair.student(args.seed)
+        return self.pair.student(args.seed) if variant == DISTILLED else self.pair.baseline(args.seed)
 
     def trainer_options(self, variant: str, args: Any) -> dict[str, Any]:
         if self.pair.headless:
@@ -156,9 +158,37 @@ class Distill(TaskJob):
         if options.get("preset") == THESEUS:
             predecessor = self.pair.teacher(self.model_args.teacher_name_or_path[0])
             return TheseusTrainer(predecessor, successor=student, **given)
-        trainer: Any = DistillationTrainer(student, self.pair.teachers, **given)
+        trainer = self._distillation(student, given, args, name)
         trainer.updates_before, trainer.history_before = made, history
         return trainer
+
+    def _distillation(self, student: Any, given: dict[str, Any], args: Any, stage: str) -> Any:
+        """A stage's Trainer; its projections go on from those before it, where they fit."""
+        trainer: Any = DistillationTrainer(student, self.pair.teachers, **given)
+        if trainer.args.projections_from is None:
+            for name in self._projections(args.output_dir, stage):
+                if load_beside(trainer.wrapper, name, file_name=PROJECTIONS_FILE):
+                    logger.info("The projections go on from those of %s.", name)
+                    break
+        return trainer
+
+    def _projections(self, folder: str, stage: str | None = None) -> list[str]:
+        """Where projections may lie that the stages before one leave, all if none is named; the last first."""
+        names = list(self.stages)
+        names = names if stage is None else names[: names.index(stage)]
+        origin = self.model_args.student_name_or_path
+        return [*(str(Path(folder) / f"stage-{name}") for name in reversed(names)), *([origin] if origin else [])]
+
+    def save(self, trainer: Any, processor: Any) -> None:
+        """Save the student and, beside it, the projections that its last stage with any has trained."""
+
+        def also(folder: Path) -> None:
+            files = (Path(name) / PROJECTIONS_FILE for name in self._projections(trainer.args.output_dir))
+            found = next(filter(Path.is_file, [folder / PROJECTIONS_FILE, *files]), None)
+            if found is not None and found.parent != folder:
+                shutil.copyfile(found, folder / PROJECTIONS_FILE)
+
+        save_trained(self.output, trainer, processor, also=also)
 
     def _stage(
         self, name: str, options: dict[str, Any], args: Any, student: Any, made: int, history: list[Any]
@@ -180,7 +210,7 @@ class Distill(TaskJob):
         set_seed(args.seed)
         headline("stage %s", name)
         stage_args = stage_arguments(args, options, str(folder), last=False)
-        trainer: Any = DistillationTrainer(student, self.pair.teachers, **self.trainer_options(DISTILLED, stage_args))
+        trainer = self._distillation(student, self.trainer_options(DISTILLED, stage_args), args, name)
         trainer.updates_before, trainer.history_before = made, history
         trainer.add_callback(TrainingSummary(trainer, self.why_attention))
         checkpoint = last_complete_checkpoint(folder)

@@ -22,6 +22,7 @@ THESEUS = "theseus"
 BILSTM = "distilled_bilstm"
 STAGE_PRESETS = (*(name for name in PRESET_NAMES if name != DUALTRAIN), THESEUS)
 TASKS = ("classification", "tagging", "masked-lm")
+STARTS = ("student", "none")  # of the student without a teacher, beside names
 
 
 @dataclass
@@ -47,6 +48,10 @@ class StudentArguments:
     student_name_or_path: str | None = option(
         None, "Begin with this checkpoint instead, of the teacher's vocabulary (a general student)."
     )
+    baseline_init: str = option(
+        "student",
+        "The student without a teacher begins: as the student, none (random), or from this pre-trained model.",
+    )
     student_vectors_file: str | None = option(None, "Word vectors that a BiLSTM begins with, of their width.")
     license: str | None = option(None, "Licence of the student's weights, as the Hub spells it, for the card.")
 
@@ -57,6 +62,8 @@ class StudentArguments:
 
     def check(self, training: Any) -> None:
         """Refuse options of a student that what is asked for has not."""
+        if self.baseline_init != "student" and not training.baseline:
+            raise ValueError(f"`baseline_init` = {self.baseline_init} goes with `baseline`, which is off.")
         if self.student_class != BILSTM:
             if self.student_vectors_file:
                 raise ValueError(
@@ -64,6 +71,11 @@ class StudentArguments:
                     f"{self.student_class}: other students begin with the teacher's embeddings."
                 )
             return
+        if self.baseline_init not in STARTS:
+            raise ValueError(
+                f"`baseline_init` must be student or none for `student_class` = {BILSTM}, which has nothing of a "
+                f"pre-trained model's, got {self.baseline_init}."
+            )
         names = ("student_layers", "student_num_attention_heads", "student_size", "student_init")
         unread = [name for name in names if getattr(self, name) != type(self).__dataclass_fields__[name].default]
         if unread:

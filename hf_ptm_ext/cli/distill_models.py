@@ -13,7 +13,7 @@ from transformers import AutoConfig, set_seed
 from ..data.word_vectors import load_word_vectors
 from ..distillation import make_student
 from .checkpoint_names import tokenizer_of
-from .distill_arguments import BILSTM, StudentArguments
+from .distill_arguments import BILSTM, STARTS, StudentArguments
 from .loading import NoTrainedHead, in_order, load_model, own_classes, set_labels, with_order_of
 
 logger = logging.getLogger(__name__)
@@ -70,21 +70,37 @@ class Pair:
                 f"{list(self.task.labels)[:8]}: they must be the same, in the same order."
             )
 
-    def student(self, seed: int) -> Any:
-        """A student as it is before training, the same for the same seed."""
-        args, teacher = self.args, self.teachers[0]
+    def named(self, name: str, argument: str) -> Any:
+        """A checkpoint as the task's model, with a new head if its classes are others."""
+        labels, theirs = self.task.labels, own_classes(AutoConfig.from_pretrained(name))
+        options = {"num_labels": len(labels), "labels": labels, "theirs": theirs} if labels else {}
+        head = getattr(transformers, f"AutoModelFor{self.task.head}")
+        return load_model(head, name, argument=argument, tokenizer=self.tokenizer, **options)
+
+    def baseline(self, seed: int) -> Any:
+        """The student without a teacher as it is before training, as `baseline_init` says."""
+        start = self.args.baseline_init
+        if start not in STARTS:
+            set_seed(seed)
+            model = self.named(start, "baseline_init")
+            return model if self.args.student_name_or_path is not None else self.student(seed, model)
+        student = self.student(seed)
+        if start == "none":
+            set_seed(seed)
+            student = type(student)(student.config)
+        return student
+
+    def student(self, seed: int, teacher: Any = None) -> Any:
+        """A student of the first teacher as it is before training, the same for the same seed."""
+        args = self.args
         set_seed(seed)
-        if args.student_name_or_path is not None:
-            name, labels = args.student_name_or_path, self.task.labels
-            theirs = own_classes(AutoConfig.from_pretrained(name))
-            options = {"num_labels": len(labels), "labels": labels, "theirs": theirs} if labels else {}
-            head = getattr(transformers, f"AutoModelFor{self.task.head}")
-            model = load_model(head, name, argument="student_name_or_path", tokenizer=self.tokenizer, **options)
+        if teacher is None and args.student_name_or_path is not None:
+            model = self.named(args.student_name_or_path, "student_name_or_path")
         elif args.student_class == BILSTM:
             model = self._bilstm()
         else:
             model = make_student(
-                teacher,
+                self.teachers[0] if teacher is None else teacher,
                 layers=args.student_layers,
                 hidden_size=args.student_hidden_size,
                 intermediate_size=args.student_intermediate_size,

@@ -22,7 +22,7 @@ from ..files import read_json
 from ..files import write_whole as write_whole
 from ..redaction import redacted
 from ..trainers import checkpoints, last_complete_checkpoint
-from ..trainers.auxiliary import AUXILIARY_FILE
+from ..trainers.auxiliary import AUXILIARY_FILE, PROJECTIONS_FILE
 from ..trainers.manifest import JOB_FILE, MANIFEST, TRAINER_STATE
 from ..trainers.pushes import PUSHED_FROM
 from .arguments import GO_ON
@@ -301,6 +301,7 @@ def written_aside(output: Path) -> Iterator[Path]:
             for old in (
                 output / CONFIG_NAME,
                 output / AUXILIARY_FILE,
+                output / PROJECTIONS_FILE,
                 *output.glob("model*.safetensors*"),
                 *output.glob("pytorch_model*.bin*"),
             ):

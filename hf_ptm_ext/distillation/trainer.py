@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import TrainerCallback
 from transformers.trainer_pt_utils import nested_detach
 
+from ..trainers.auxiliary import PROJECTIONS_FILE
 from ..trainers.base import from_checkpoint
 from ..trainers.rows import is_resumable
 from .arguments import DistillationArguments
@@ -31,7 +32,6 @@ from .wrapper import REENTRANT, DistillationModel
 
 logger = logging.getLogger(__name__)
 
-PROJECTIONS_FILE = "distill_projections.safetensors"
 LAYER = "distilled_layer"
 NO_LAYER = -1
 

@@ -21,6 +21,7 @@ from .pretraining import PreTrainingTrainer
 from .sharding import plain_class
 
 AUXILIARY_FILE = "auxiliary_heads.safetensors"
+PROJECTIONS_FILE = "distill_projections.safetensors"
 WRAPPED = "model."
 
 
@@ -183,12 +184,14 @@ class AuxiliaryObjective(nn.Module):
         self.load_state_dict(state, strict=False)
 
 
-def load_beside(wrapper: AuxiliaryObjective, name: str, revision: str = "main") -> bool:
+def load_beside(
+    wrapper: AuxiliaryObjective, name: str, revision: str = "main", file_name: str = AUXILIARY_FILE
+) -> bool:
     """Take the other parameters that lie beside a checkpoint, a folder or repository of the Hub; say if they fit."""
     names = wrapper.auxiliary_names()
     file = names and cached_file(
         name,
-        AUXILIARY_FILE,
+        file_name,
         revision=revision,
         _raise_exceptions_for_missing_entries=False,
         _raise_exceptions_for_connection_errors=False,

@@ -1,5 +1,6 @@
 """Distillation by seeds from the command line: teacher, student with and without it, stages, resume, recipes."""
 
+import copy
 import json
 from collections import Counter
 from pathlib import Path
@@ -18,6 +19,7 @@ from transformers import (
 )
 
 from hf_ptm_ext.cli import main
+from hf_ptm_ext.cli.distill import Distill
 from hf_ptm_ext.cli.distill_arguments import DistillArguments, parse, stage_arguments
 from hf_ptm_ext.cli.recipes import split_nested
 from hf_ptm_ext.distillation import DistillationTrainer
@@ -351,6 +353,11 @@ def test_the_general_recipe_takes_a_headless_teacher_and_leaves_its_student(data
     moved = {name for name, value in before.items() if not torch.equal(value, after[name])}
     assert moved
     assert all(name.startswith("cls.") for name in moved), "the second stage trains what fills masks, and nothing else"
+    projections = load_file(tmp_path / "out" / "distill_projections.safetensors")
+    assert projections["terms.hidden.fit_dense.weight"].shape == (
+        AutoModel.from_pretrained(headless).config.hidden_size,
+        24,
+    )
     distill(tmp_path / "soft", headless, texts, task="masked-lm", stages='{"a": {"preset": "soft-labels"}}', code=2)
     assert "has no trained head for masked language modelling" in capsys.readouterr().err
 
@@ -371,6 +378,51 @@ def test_module_replacing_refuses_another_width_before_it_trains(data, teacher, 
     options = {"student_layers": 1, "student_hidden_size": 8}
     distill(tmp_path / "out", teacher, data / "texts.tsv", "distill_theseus.yaml", code=2, **options)
     assert "`successor` must have the predecessor's `hidden_size`" in capsys.readouterr().err
+
+
+def test_each_stage_goes_on_with_the_projections_before_it(data, teacher, tmp_path, monkeypatch):  # noqa: F811
+    """TinyBERT's stay with the student: from job to job and from stage to stage."""
+    began, ended = [], []
+    train = DistillationTrainer.train
+
+    def remembered(trainer, *args, **kwargs):
+        began.append(copy.deepcopy(trainer.wrapper.auxiliary_state_dict()))
+        result = train(trainer, *args, **kwargs)
+        ended.append(copy.deepcopy(trainer.wrapper.auxiliary_state_dict()))
+        return result
+
+    monkeypatch.setattr(DistillationTrainer, "train", remembered)
+    stage = {"preset": "tinybert-intermediate", "num_train_epochs": 1}
+    options = {"baseline": False, "stages": json.dumps({"first": stage, "second": stage})}
+    heads = AutoModel.from_pretrained(teacher).config.num_attention_heads
+    sizes = {"student_layers": 1, "student_hidden_size": 8 * heads, "student_num_attention_heads": heads}
+    distill(tmp_path / "one", teacher, data / "texts.tsv", **options, **sizes)
+    distill(tmp_path / "two", teacher, data / "texts.tsv", **options, student_name_or_path=tmp_path / "one")
+    assert len(began) == 4
+    for before, after in zip(ended, began[1:], strict=False):
+        assert before.keys() == after.keys() != set()
+        assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("start", ["student", "none", "pre-trained"])
+def test_the_student_alone_begins_where_it_is_told(data, teacher, tmp_path, monkeypatch, start):  # noqa: F811
+    began = []
+    trainer = Distill.trainer
+    monkeypatch.setattr(
+        Distill, "trainer", lambda job, model, *args: began.append(model) or trainer(job, model, *args)
+    )
+    stages = '{"distil": {"preset": "soft-labels", "max_steps": 1}}'
+    where = data / "bert" if start == "pre-trained" else start
+    options = {"student_layers": 1, "student_init": "last", "stages": stages, "baseline_init": where}
+    distill(tmp_path / "out", teacher, data / "texts.tsv", **options, max_steps=1)
+    student, alone = (model.bert.encoder.layer[0].state_dict() for model in began)
+    of = {"student": teacher, "pre-trained": data / "bert"}
+    name = "attention.self.query.weight"
+    if start == "none":
+        assert not torch.equal(alone[name], student[name])
+    else:
+        layers = AutoModel.from_pretrained(of[start]).encoder.layer
+        assert all(torch.equal(alone[name], value) for name, value in layers[-1].state_dict().items())
 
 
 class Stop(BaseException):

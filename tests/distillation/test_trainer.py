@@ -299,7 +299,7 @@ def test_a_teacher_of_another_dtype_teaches_the_same(tmp_path):
     assert losses[0] != losses[1]
 
 
-def test_a_copied_student_is_compared_without_a_random_projection(tmp_path, caplog):
+def test_a_copied_student_does_not_move_away(tmp_path, caplog):
     """Half of the teacher's layers, then updates of the intermediate stage: states stay the teacher's."""
     teacher = model(BertForSequenceClassification, 1, 4, 24).eval()
     data = rows("tinybert-intermediate")
@@ -326,7 +326,7 @@ def test_a_copied_student_is_compared_without_a_random_projection(tmp_path, capl
     assert "compared without a projection" in caplog.text
     shared, other = likeness({"projection": "shared"})
     assert other.projection == "shared"
-    assert kept > 0.999 > shared
+    assert min(kept, shared) > 0.999, "a projection of equal widths begins as the identity"
     fresh = make_student(teacher, 2, init="none")
     fresh = trainer(tmp_path / "fresh", "tinybert-intermediate", models=(fresh, teacher))
     assert fresh.wrapper.terms["hidden"].projection == "shared"
