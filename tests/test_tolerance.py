@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.tolerance import assert_agrees
+from tests.tolerance import OTHER_PROCESSOR, assert_agrees
 
 # Name -> the variables that make torch compute as on such a processor, and what it then reports.
 PROCESSORS = {
@@ -51,13 +51,18 @@ def test_shapes_are_not_broadcast():
         assert_agrees(torch.zeros(2, 1), torch.zeros(2), 1.0)
 
 
-def test_double_precision_must_agree_too_where_it_is_given():
+def test_double_precision_must_agree_too_where_it_is_given(monkeypatch):
     reference, near, far = (torch.tensor([number]) for number in (0.0, 0.9e-3, 1.1e-3))
     assert_agrees(near, reference, 1e-3, double=near.double())
     with pytest.raises(AssertionError, match="in double precision"):
         assert_agrees(near, reference, 1e-3, double=far.double())
     with pytest.raises(AssertionError, match="ours: 1 of 1"):
         assert_agrees(far, reference, 1e-3, double=near.double())
+    monkeypatch.setenv(OTHER_PROCESSOR, "one")
+    assert_agrees(far, reference, 1e-3, double=near.double())
+    for ours, double in ((-near, near), (far, far)):
+        with pytest.raises(AssertionError, match="double precision"):
+            assert_agrees(ours, reference, 1e-3, double=double.double())
 
 
 @pytest.mark.slow
@@ -69,6 +74,7 @@ def test_no_processor_decides(processor, threads):
     variables, reported = PROCESSORS[processor]
     root = Path(__file__).parents[1]
     environment = {**os.environ, **variables, "OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
+    environment[OTHER_PROCESSOR] = processor
 
     def run(*command):
         done = subprocess.run(

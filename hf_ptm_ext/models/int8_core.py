@@ -4,11 +4,13 @@ Symmetric, without zero points: with M = 127 and thresholds t,
 
     q(x, t) = clamp(round(x M / t), -M, M),      y = (q(x, t_x) q(W, t_W)^T + round(b s)) / s,   s = M / t_x * M / t_W
 
-On the CPU the product is one of int8 by oneDNN's kernel in torch; elsewhere, and in compiled graphs, of the same whole
-numbers in floating point. `WithInt8` is a model with such modules, as `save_int8` writes it: this file goes along.
+On the CPU the product is one of int8 by oneDNN's kernel in torch; elsewhere, in compiled graphs, and on processors
+without VNNI, whose kernel cuts sums of two products to 16 bits, of the same whole numbers in floating point.
+`WithInt8` is a model with such modules, as `save_int8` writes it: this file goes along.
 """
 
 import threading
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -82,7 +84,31 @@ _SCRATCH = _Scratch()
 def has_kernel(states: torch.Tensor) -> bool:
     """Whether the product is one of int8."""
     there = states.is_cpu and states.dtype is torch.float32 and torch.backends.mkldnn.is_available()
-    return there and not torch.compiler.is_compiling()
+    return there and not torch.compiler.is_compiling() and sums_are_whole()
+
+
+@cache
+def sums_are_whole() -> bool:
+    """Whether this processor's product of int8 gives the largest sums as they are."""
+    ones = torch.full((16, 64), LEVELS, dtype=torch.int8)
+    with torch.inference_mode():
+        found = qlinear(
+            ones,
+            1.0,
+            torch.ops.onednn.qlinear_prepack(ones, None),
+            torch.ones(1),
+            torch.zeros(1, dtype=torch.int32),
+            None,
+        )
+    return bool((found == ones.shape[1] * LEVELS**2).all())
+
+
+def qlinear(whole: torch.Tensor, *given: Any) -> torch.Tensor:
+    """oneDNN's product of int8: inputs and their step, packed weights, their steps and zero points, the bias."""
+    step, packed, steps, zeros, bias = given
+    op = torch.ops.onednn.qlinear_pointwise.default
+    found: torch.Tensor = op(whole, step, 0, packed, steps, zeros, bias, 1.0, 0, torch.float32, "none", [], "")
+    return found
 
 
 class Int8Module(nn.Module):
@@ -191,7 +217,7 @@ class Kernel:
     """oneDNN's product for a projection, or for several of the same input, whose columns follow each other."""
 
     def __init__(self, members: list[Int8Linear]):
-        self.members, self.op = members, torch.ops.onednn.qlinear_pointwise.default
+        self.members = members
         self.scales = [scale_of(one.get_buffer("weight_threshold")) for one in members]
         weight = torch.cat([one.qweight for one in members]) if len(members) > 1 else members[0].qweight
         self.packed = torch.ops.onednn.qlinear_prepack(weight, None)
@@ -213,9 +239,7 @@ class Kernel:
         if states.requires_grad:
             states = states.detach()
         scale, step, bias = self.learnt or self.of_input(self.members[0].threshold_of(states))
-        given: Any = (_SCRATCH.whole(states, scale), step, 0, self.packed, self.step, self.zero, bias)
-        found: torch.Tensor = self.op(*given, 1.0, 0, torch.float32, "none", [], "")
-        return found
+        return qlinear(_SCRATCH.whole(states, scale), step, self.packed, self.step, self.zero, bias)
 
 
 def alike(group: list[Int8Linear]) -> bool:
