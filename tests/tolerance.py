@@ -17,7 +17,7 @@ def assert_agrees(ours, reference, atol, rtol=None, *, double=None, name="ours")
         atol: the golden's tolerance t, which means t * (1 + |reference|).
         rtol: for a golden that gives the share of |reference| separately.
         double: ours in double precision, for a comparison where the rounding of single precision alone takes more than
-            half of the tolerance: it, which is the same on every processor, must keep the tolerance as well. As another
+            half of the tolerance: it, the same on every processor, must keep the tolerance as well. As another
             kind of processor computes, ours must be that near to it instead, since the reference has its own rounding.
         name: what is compared, for the message.
 
