@@ -53,7 +53,7 @@ def test_a_new_family_passes_all_but_its_golden_test(tree):
 @pytest.mark.slow
 def test_a_new_family_is_known_everywhere(tree):
     known = "tests/cli/test_systems.py", "tests/test_public_api.py", "tests/test_layering.py"
-    tested = python(tree, "-m", "pytest", *known, "-k", "not fresh", "-p", "no:cacheprovider", "-x")
+    tested = python(tree, "-m", "pytest", *known, "-m", "not slow", "-k", "not fresh", "-p", "no:cacheprovider", "-x")
     assert tested.returncode == 0, tested.stdout[-3000:]
     checked = python(tree, "-m", "ruff", "check", ".")
     assert checked.returncode == 0, checked.stdout

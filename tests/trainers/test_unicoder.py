@@ -153,13 +153,14 @@ def test_checkpoints_are_plain_and_a_resumed_run_is_the_same(tmp_path, text):
 
 @pytest.mark.slow
 def test_words_and_documents_are_learnt_and_an_ablated_term_is_not(tmp_path, text):
-    trainer = trainer_of(tmp_path, text, 400, (1.0, 0.0, 1.0), dim=64)
+    options = {"dim": 64, "learning_rate": 5e-3}
+    trainer = trainer_of(tmp_path, text, 120, (1.0, 0.0, 1.0), **options)
     before = trainer.evaluate()
     trainer.train()
     after = trainer.evaluate()
     for term in ("mlm", "recovery", "mixed"):
         assert after[f"eval_{term}_loss"] < before[f"eval_{term}_loss"] - 0.8, term
-    ablated = trainer_of(tmp_path, text, 400, (0.0, 0.0, 1.0), dim=64)
+    ablated = trainer_of(tmp_path, text, 120, (0.0, 0.0, 1.0), **options)
     ablated.train()
     assert ablated.evaluate()["eval_recovery_loss"] > after["eval_recovery_loss"] + 0.5
 
@@ -167,9 +168,9 @@ def test_words_and_documents_are_learnt_and_an_ablated_term_is_not(tmp_path, tex
 @pytest.mark.slow
 def test_translations_are_told_from_similar_sentences_and_an_ablated_model_guesses(tmp_path, text):
     options = {"tasks": ("paraphrase",), "learning_rate": 1e-3, "lr_scheduler_type": "constant_with_warmup", "dim": 64}
-    trainer = trainer_of(tmp_path, text, 800, (0.0, 1.0, 0.0), **options)
+    trainer = trainer_of(tmp_path, text, 400, (0.0, 1.0, 0.0), **options)
     trainer.train()
     ablated = trainer_of(tmp_path, text, 100, (0.0, 0.0, 0.0), **options)
     ablated.train()
-    assert trainer.evaluate()["eval_paraphrase_loss"] < 0.55
+    assert trainer.evaluate()["eval_paraphrase_loss"] < 0.6
     assert ablated.evaluate()["eval_paraphrase_loss"] > 0.67
