@@ -120,6 +120,8 @@ class FamilyCase:
     second_tier_heads: tuple[type, ...] = ()
     # Whether the encoder is another family's too, so that compiling it with adapters is for the second tier.
     encoder_is_a_copy = False
+    # Whether heads that families share are compiled of this one.
+    compiles_shared_heads = False
     # What `generate` gets in the process without the package, one call each.
     remote_generation: tuple[dict[str, Any], ...] = ({"num_beams": 2},)
     # Parameters that a head freezes, since nothing that it predicts depends on them: names with `bert.` in front.
@@ -136,7 +138,7 @@ class FamilyCase:
         choices = {
             "head": lambda head: True,
             "loss_head": lambda head: head.labels is not None,
-            "later_head": lambda head: head.labels is not None and head is not self.heads[1],
+            "later_head": lambda head: head.labels is not None and head is not self.heads[1] and self.compiles(head),
             "vocabulary_head": lambda head: head.kind == "vocabulary",
             "packed_head": lambda head: head.packs,
             "packed_loss_head": lambda head: head.packs and head.labels is not None,
@@ -160,6 +162,10 @@ class FamilyCase:
                         for head, slow in zip(heads, later, strict=True)
                     ],
                 )
+
+    def compiles(self, head: Head) -> bool:
+        """Whether a head is compiled by itself: its code is its own, or is no other family's before."""
+        return head.cls.forward.__qualname__.startswith(head.cls.__name__) or self.compiles_shared_heads
 
     # ---- objects ----
 

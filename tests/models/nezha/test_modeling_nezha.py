@@ -10,6 +10,7 @@ from tests.conformance.family import LENGTHS, assert_same, prediction
 
 class TestNezha(BertLikeConformance, modeling=modeling_nezha, prefix="Nezha"):
     config_kwargs = {**BertLikeConformance.config_kwargs, "max_relative_position": 3}
+    compiles_shared_heads = True  # those of two sentences
     attention_implementations = ("sdpa", "eager")
     unread_fields = frozenset({"hf_ptm_ext_version", "max_position_embeddings"})
     test_inductor = None  # whole graphs are enough: their kernels are torch's

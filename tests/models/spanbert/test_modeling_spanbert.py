@@ -44,6 +44,7 @@ def pretraining_labels(config, inputs, generator):
 class TestSpanBert(EncoderConformance):
     config_class = SpanBertConfig
     base_class = SpanBertModel
+    compiles_shared_heads = True
     heads = (
         Head(SpanBertModel, "AutoModel", None, ("last_hidden_state", "pooler_output"), "encoder"),
         Head(SpanBertForMaskedLM, "AutoModelForMaskedLM", masked_lm_labels, ("logits",), "vocabulary"),
