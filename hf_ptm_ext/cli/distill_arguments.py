@@ -48,10 +48,7 @@ class StudentArguments:
     student_name_or_path: str | None = option(
         None, "Begin with this checkpoint instead, of the teacher's vocabulary (a general student)."
     )
-    baseline_init: str = option(
-        "student",
-        "The student without a teacher begins: as the student, none (random), or from this pre-trained model.",
-    )
+    baseline_init: str = option("student", "Start of the student alone: student, none (random) or a checkpoint.")
     student_vectors_file: str | None = option(None, "Word vectors that a BiLSTM begins with, of their width.")
     license: str | None = option(None, "Licence of the student's weights, as the Hub spells it, for the card.")
 
@@ -97,12 +94,9 @@ class DistillDataArguments(TaskDataArguments):
 
     task: str = option(REQUIRED, "What the teacher has learnt.", choices=TASKS)
     unlabelled_file: list[str] | None = option(
-        None, "More rows of the task, of which the teacher alone tells something; labels in them are not read."
+        None, "More rows of the task, which the teacher alone labels; labels in them are not read."
     )
-
-    augment: Size | None = option(
-        None, "Variants of each training text, of which the teacher alone tells something (papers: 20)."
-    )
+    augment: Size | None = option(None, "Variants of each training text, which the teacher alone labels (papers: 20).")
     augment_model: str | None = option(
         None, "Masked LM that proposes their words, as TinyBERT's; else Distilled BiLSTM's way."
     )
