@@ -1,8 +1,11 @@
 """The experiments of the evidence page: their commands parse, what is done stays done, the page says the same."""
 
 import argparse
+import gzip
 import importlib
+import io
 import json
+import pickle
 import shlex
 import sys
 from functools import partial
@@ -19,12 +22,13 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "scripts" / "evidence"))
 
 experiment = importlib.import_module("experiment")
+weights = importlib.import_module("weights")
 MODULES = experiment.modules()
 
 
 def lab_in(folder, **options):
     given = {"metric": "accuracy", "smoke": False, "model_name": None, "scale": 1.0}
-    given |= {name: folder / name for name in ("teacher", "model_zh")}
+    given |= {name: folder / name for name in ("teacher", "model_zh", "graph")}
     return experiment.Lab(
         folder / "data", folder / "model", folder / "out", [0, 1], argparse.Namespace(**{**given, **options})
     )
@@ -37,6 +41,8 @@ def test_its_commands_parse(name, tmp_path, monkeypatch):
     MODULES[name].plan(lab)
     assert lab.arms
     assert all(one in {row for _, row in lab.arms} for pair in lab.comparisons for one in pair)
+    if lab.drawn is not None and name != "A1":  # whose numbers are among its results
+        assert all(lab.drawn[1](*place)[2] > 0 for place in lab.arms)
     commands = [shlex.split(job.command)[1:] for job in lab.jobs.values() if job.command]
     # One of each kind: those of the same options differ in their values alone.
     kinds = {(*words[:2], *(word for word in words if word.startswith("--"))): words for words in commands}
@@ -101,6 +107,14 @@ def test_a_figure_is_drawn_of_the_rows_that_have_a_number(tmp_path):
     experiment.draw(lab, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 1000
     assert not (tmp_path / "none.png").exists()
+    lab.figure("rows", all=4000)
+    _, place = lab.drawn
+    assert place("SST-2, 1 %", "a") == ("SST-2", "a", 1)
+    assert place("29,000", "a") == ("", "a", 29000)
+    assert place("all", "b") == ("", "b", 4000)
+    lab.arms = {(column, "a"): lab.arms["column", "a"] for column in ("SST-2, 50", "SST-2, all", "RTE, 50")}
+    experiment.draw(lab, tmp_path / "panels.png")
+    assert (tmp_path / "panels.png").stat().st_size > 1000
 
 
 def test_rows_that_others_have_are_left_out_however_they_are_split(tmp_path):
@@ -117,3 +131,12 @@ def test_the_command(capsys):
     assert cli.main(["evidence", "k11"]) == 2
     assert "Did you mean 'K1'?" in capsys.readouterr().err
     assert "K1" in evidence_of("K-BERT")
+
+
+def test_a_graph_is_cut_to_what_is_injected_and_names_no_class(tmp_path):
+    graph = {"感冒": {"症状": ["发热", " ", "咳嗽"], "并发症": ["发热", "肺炎"]}, "止咳糖浆": {"成份": ["甘草"]}}
+    assert weights.write_graph(weights.Plain(io.BytesIO(pickle.dumps(graph))).load(), tmp_path / "graph.spo.gz") == 3
+    found = gzip.decompress((tmp_path / "graph.spo.gz").read_bytes()).decode().splitlines()
+    assert found == ["感冒\t症状\t发热", "感冒\t症状\t咳嗽", "止咳糖浆\t成份\t甘草"]
+    with pytest.raises(pickle.UnpicklingError, match="names"):
+        weights.Plain(io.BytesIO(pickle.dumps(Path))).load()

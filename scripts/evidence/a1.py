@@ -17,7 +17,8 @@ ABOUT = {
     "metric": "f1",
     "columns": "score",
     "set_up": "Entity F1 on WikiGold (1,186 sentences, tested on 340) and WNUT 2017 (3,394 and 1,287), accuracy on "
-    "SST-2 (4,000 and 1,821); batches of 64; two rates by two numbers of passes for each arm.",
+    "SST-2 (4,000 and 1,821); batches of 64; two rates by two numbers of passes for each arm. Linear: n-grams, of "
+    "entities words.",
 }
 # Column -> folder, task, metric, rows, passes.
 SETS: dict[str, tuple[str, str, str, int | None, str]] = {
@@ -42,12 +43,10 @@ def plan(lab: Lab) -> None:
             "language": "en",
         }
         recipe = "tagging.yaml" if task == "tagging" else "bert_classification.yaml"
-        simple = {"linear_baseline": True} if task == "classification" else {}
         grid = ["learning_rate=3e-5,1e-4", f"num_train_epochs={passes}"]
-        full = lab.job(f"full-{column}", f"finetune {recipe}", **common, **simple, grid=grid)
+        full = lab.job(f"full-{column}", f"finetune {recipe}", **common, linear_baseline=True, grid=grid)
         lab.arm(column, "most frequent", full, "majority", metric=metric)
-        if simple:
-            lab.arm(column, "n-grams, linear", full, "n-grams, linear", metric=metric)
+        lab.arm(column, "linear", full, "linear", metric=metric)
         grid = ["learning_rate=3e-4,1e-3", f"num_train_epochs={passes}"]
         for width in WIDTHS:
             told = {**common, "methods": ["houlsby"], "bottleneck_size": width, "grid": grid}

@@ -82,6 +82,7 @@ def plan(lab: Lab) -> None:
         "soft labels, all texts", "labels alone", "labels alone, as many updates", "soft labels, labelled rows"
     )
     lab.compare("PKD, all texts", "labels alone", "soft labels, all texts")
+    lab.figure("rows to train on")
 
 
 if __name__ == "__main__":

@@ -168,6 +168,7 @@ def plan(lab: Lab) -> None:
             lab.arm(column, "n-grams, linear", fitted)
     others = ("ERNIE, entities=None", "ERNIE, vectors permuted", "ERNIE, entities not denoised")
     lab.compare("ERNIE", "same updates of words and sentences", *others, "the base alone", "n-grams, linear")
+    lab.figure("rows to train on")
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ class Lab:
     arms: dict[tuple[str, str], Callable[[], dict[int, float]]] = field(default_factory=dict)
     comparisons: list[tuple[str, str]] = field(default_factory=list)
     notes: dict[str, Callable[[], Any]] = field(default_factory=dict)
-    drawn: tuple[str, Callable[[str, str], float]] | None = None
+    drawn: tuple[str, Callable[[str, str], tuple[str, str, float]]] | None = None
 
     def job(self, name: str, command: str, **options: Any) -> Job:
         """A job of `hf-ptm-ext`: its name and recipe, and its options, with `_` at their end for those that are words
@@ -157,9 +157,18 @@ class Lab:
         """What is told below the table, found when all jobs are through."""
         self.notes[name] = function
 
-    def figure(self, axis: str, number: Callable[[str, str], float]) -> None:
-        """A drawing beside the result, a line a column: scores of rows against what `number` says of them there."""
-        self.drawn = axis, number
+    def figure(self, axis: str, number: Callable[[str, str], float] | None = None, **ends: float) -> None:
+        """A drawing beside the result, a line a column: its rows' scores against what `number` says of them there.
+        Without `number` a line a row, against the number at a column's end (or what `ends` say), a panel a beginning.
+        """
+
+        def place(column: str, row: str) -> tuple[str, str, float]:
+            if number is not None:
+                return "", column, number(column, row)
+            panel, _, end = column.rpartition(", ")
+            return panel, row, ends.get(end) or float(end.removesuffix(" %").replace(",", ""))
+
+        self.drawn = axis, place
 
     def _add(self, job: Job) -> Job:
         if job.name in self.jobs:
@@ -305,13 +314,14 @@ def scores_of(
 ) -> dict[int, float]:
     """Seed -> score times `factor`, of a variant of a job, on the split that it reports; `task`: of a multi-task run.
 
-    Variants beside those that are trained: `majority`, `n-grams, linear` (with `--linear_baseline true`), `teacher`.
+    Variants beside those that are trained: `majority`, `teacher`, `linear` (with `--linear_baseline true`).
     """
     results = read(folder / "results.json")
     results = results["tasks"][task] if task is not None else results
     split = results.get("split", "scores")
-    runs = [*results["runs"], *results.get("linear_baseline", [])]
-    wanted = variant or runs[0]["variant"]
+    runs, linear = results["runs"], results.get("linear_baseline", [])
+    wanted = (linear if variant == "linear" else runs)[0]["variant"] if variant in (None, "linear") else variant
+    runs = [*runs, *linear]
     found = {run["seed"]: factor * run[split][metric] for run in runs if run["variant"] == wanted}
     if found:
         return found
@@ -393,21 +403,20 @@ def draw(lab: Lab, target: Path) -> None:
         return
     from hf_ptm_ext.cli.tables import new_figure
 
-    axis, number = lab.drawn
-    figure = new_figure("The figure", 6, 4)
-    axes = figure.subplots()
-    points: dict[str, list[tuple[float, float, float]]] = {}
+    axis, place = lab.drawn
+    panels: dict[str, dict[str, list[tuple[float, float, float]]]] = {}
     for (column, row), find in lab.arms.items():
         with contextlib.suppress(KeyError):  # a baseline that has no such number
-            place, values = number(column, row), list(find().values())
+            (panel, line, at), values = place(column, row), list(find().values())
             spread = stdev(values) if len(values) > 1 else 0.0
-            points.setdefault(column, []).append((place, mean(values), spread))
-    for column, found in points.items():
-        places, heights, errors = zip(*sorted(found), strict=True)
-        axes.errorbar(places, heights, errors, fmt="o-", capsize=3, label=column)
-    axes.set(xlabel=axis, ylabel="score", xscale="log")
-    axes.grid(alpha=0.3)
-    axes.legend()
+            panels.setdefault(panel, {}).setdefault(line, []).append((at, mean(values), spread))
+    figure = new_figure("The figure", 1 + 5 * len(panels), 4)
+    for axes, (panel, lines) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+        for line, points in lines.items():
+            axes.errorbar(*zip(*sorted(points), strict=True), fmt="o-", capsize=3, label=line)
+        axes.set(title=panel, xlabel=axis, ylabel="score", xscale="log")
+        axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
     figure.savefig(target, dpi=120)
 
 
@@ -457,6 +466,7 @@ def main(plan: Callable[[Lab], None], about: Mapping[str, Any], doc: str) -> int
     parser.add_argument("--model", type=Path, help="folder of the base model (see weights.py)")
     parser.add_argument("--model_name", help="what the table calls it (default: the folder's name)")
     parser.add_argument("--model_zh", type=Path, help="folder of a Chinese model, where the experiment has one")
+    parser.add_argument("--graph", type=Path, help="file of a further knowledge graph, where the experiment has one")
     parser.add_argument("--teacher", type=Path, help="folder of a larger model, where the experiment has one")
     parser.add_argument("--output", type=Path, required=True, help="folder of all runs; the same one goes on")
     parser.add_argument("--seeds", type=int, nargs="+", default=about.get("seeds", [0, 1, 2, 3, 4]))

@@ -1,12 +1,14 @@
 """K-BERT's knowledge helps to tag a domain that has few labels, and knowledge that is wrong does not.
 
-The graph is `Medical.spo` of K-BERT's release, close to a list of the entities' types. Test sentences that are in the
-training file, and sentences that occur several times, are left out.
+The graph is `Medical.spo` of K-BERT's release, close to a list of the entities' types, alone or with CMeKG (`--graph`,
+see weights.py), which knows twice as many diseases and drugs, and their symptoms and parts in place of types. Test
+sentences that are in the training file, and sentences that occur several times, are left out.
 """
 
 import gzip
 import json
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +21,17 @@ ABOUT = {
     "systems": ["K-BERT"],
     "metric": "f1",
     "columns": "medical NER (zh), rows",
+    "models": ("model", "graph"),
     "set_up": "Entity F1 on the test sentences that are not in the training file; each arm at the better of two "
     "learning rates by the validation data, 40 epochs up to 200 rows, 10 above.",
 }
 ROWS = (50, 100, 200, 500, None)
+EVERY = 4234  # rows, of None
 ABLATIONS = {
     "Medical.spo, all tokens see all": "use_visible_matrix",
     "Medical.spo, positions in sequence": "use_soft_positions",
 }
+LARGER = "Medical.spo + CMeKG"
 
 
 def sentences(file: Path) -> list[tuple[list[str], list[str]]]:
@@ -90,10 +95,18 @@ def plan(lab: Lab) -> None:
         lab.arm(column, "without a graph", right, "kg=None")
         lab.arm(column, "Medical.spo", right)
         lab.arm(column, "Medical.spo, objects shuffled", other)
+        if lab.options.graph:
+            graphs = {"kg": [graph, lab.options.graph], "baseline": False}
+            lab.arm(column, LARGER, lab.job(f"larger-{column}", "finetune kbert_ner.yaml", **common, **graphs))
         for name, field in ABLATIONS.items() if size in (100, 500) else ():
             fewer = {"config_overrides": f"{field}=false", "kg": graph, "baseline": False}
             lab.arm(column, name, lab.job(f"{field}-{column}", "finetune kbert_ner.yaml", **common, **fewer))
     lab.compare("Medical.spo", "without a graph", "Medical.spo, objects shuffled")
+    if lab.options.graph:
+        lab.compare(LARGER, "Medical.spo", "without a graph")
+    else:
+        print(f"Without --graph (see weights.py) there is no arm {LARGER!r}.", file=sys.stderr)
+    lab.figure("rows to train on", all=EVERY)
 
 
 if __name__ == "__main__":

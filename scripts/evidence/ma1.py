@@ -103,6 +103,7 @@ def plan(lab: Lab) -> None:
             }
             lab.arm(f"{size:,}", arm, lab.job(f"{size}-{number}", "finetune-seq2seq", **given, **options), factor=1)
     lab.compare("MASS", "no pre-training", "BART's infilling", "MASS, one token hidden")
+    lab.figure("pairs to train on")
 
 
 if __name__ == "__main__":

@@ -140,6 +140,7 @@ def plan(lab: Lab) -> None:
                 tagged = lab.job(f"gold-{name}-{rows}", "finetune", task="tagging", tag_scheme="iob1", **gold, **few)
                 lab.arm(f"WikiGold, {rows}", arm, tagged, metric="f1")
     lab.compare("KnowBERT", "no entities", "KnowBERT, entities exchanged")
+    lab.figure("rows to train on")
 
 
 if __name__ == "__main__":

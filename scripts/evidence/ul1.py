@@ -86,6 +86,7 @@ def plan(lab: Lab) -> None:
                 lab.arm(f"{name}, {rows}", arm, job)
             lab.arm(f"{name}, {rows}", "n-grams, linear", job, "n-grams, linear")
     lab.compare("three stages", *list(arms)[1:], "n-grams, linear")
+    lab.figure("rows to train on")
 
 
 if __name__ == "__main__":
