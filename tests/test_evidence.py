@@ -34,10 +34,11 @@ def lab_in(folder, **options):
     )
 
 
+@pytest.mark.parametrize("smoke", [False, True])
 @pytest.mark.parametrize("name", MODULES)
-def test_its_commands_parse(name, tmp_path, monkeypatch):
+def test_its_commands_parse(name, smoke, tmp_path, monkeypatch):
     monkeypatch.setattr(experiment, "has_gpu", lambda: False)
-    lab = lab_in(tmp_path)
+    lab = lab_in(tmp_path, smoke=smoke)
     MODULES[name].plan(lab)
     assert lab.arms
     assert all(one in {row for _, row in lab.arms} for pair in lab.comparisons for one in pair)
@@ -59,6 +60,16 @@ def test_the_page_has_what_was_published():
         assert one["verdict"] in VERDICTS
         assert one["claim"] == experiment.claim_of(MODULES[name].__doc__)
         assert {system.name for system in SYSTEMS} >= set(one["systems"])
+
+
+def test_a_smoked_job_takes_few_updates_and_rows_wherever_it_has_its_own(tmp_path):
+    lab = lab_in(tmp_path, smoke=True)
+    staged = lab.job("staged", "distill", stages={"one": {"preset": "tinybert-general", "max_steps": 900}})
+    assert '"max_steps": 2' in staged.command
+    assert "900" not in staged.command
+    joint = lab.job("joint", "multitask", **{"tasks.a.train_file": "a.jsonl", "tasks.b.train_file": "b.jsonl"})
+    assert "--tasks.a.max_eval_rows 24" in joint.command
+    assert "--tasks.b.max_train_rows 400" in joint.command
 
 
 def write_scores(folder, value):

@@ -96,9 +96,11 @@ class Lab:
             given |= {"max_test_rows": 24} if command.startswith("finetune-seq2seq") else {}
             given.pop("num_train_epochs", None)
             if command.startswith("multitask"):  # whose tasks have their own
-                given = {
-                    option: value for option, value in given.items() if not option.startswith(("max_eval", "max_tr"))
-                }
+                rows = {one: given.pop(one) for one in list(given) if one.startswith(("max_eval", "max_train"))}
+                tasks = dict.fromkeys(one.split(".")[1] for one in given if one.startswith("tasks."))
+                given |= {f"tasks.{task}.{one}": value for task in tasks for one, value in rows.items()}
+            if given.get("stages"):  # whose own updates go before
+                given["stages"] = {name: {**one, "max_steps": 2} for name, one in given["stages"].items()}
             if given.get("grid"):
                 given["grid"] = ["learning_rate=1e-5,1e-4"]
         if self.options.smoke or not has_gpu():
