@@ -2,8 +2,8 @@
 
 Chinese whole-word masking (Cui et al. 2019, https://arxiv.org/abs/1906.08101) needs a segmenter, which runs once.
 Words are aligned to tokens through character OFFSETS, so lower casing, stripped accents, unknown tokens and truncation
-do not move them. Packed rows have lost their text, but the pieces of a WordPiece tokenizer still spell it. Masking
-itself never happens here: `datasets.map` would freeze it in its cache.
+do not move them. Packed rows have lost their text, but pieces that mark where words go on or begin still spell it.
+Masking itself never happens here: `datasets.map` would freeze it in its cache.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +12,7 @@ from typing import Any
 Segmenter = Callable[[str], Sequence[str]]
 
 NO_WORD = -1
+SPACE = "▁"  # SentencePiece's
 UNKNOWN_CHARACTER = "□"  # one character, no letter of any script: no segmenter joins it to its neighbours
 
 # Scripts that are written without spaces between words, as (first, last) code points. Hangul has spaces.
@@ -191,7 +192,7 @@ class PieceWordIds:
     """Add a `word_ids` column to rows of token ids.
 
     Args:
-        tokenizer: A WordPiece tokenizer ("##" marks continuations).
+        tokenizer: A WordPiece tokenizer ("##" marks continuations) or one of SentencePiece's form ("▁" marks spaces).
         segmenter: Function from a text to the list of its words, such as `jieba_segmenter()`.
 
     Examples:
@@ -203,7 +204,7 @@ class PieceWordIds:
     """
 
     def __init__(self, tokenizer: Any, segmenter: Segmenter):
-        _check_wordpiece(tokenizer)
+        self._mark = _mark_of(tokenizer)
         self.segmenter = segmenter
         self._pieces = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
         self._separators = {
@@ -238,7 +239,9 @@ class PieceWordIds:
         text, offsets = "", []
         for token in ids:
             piece = UNKNOWN_CHARACTER if token == self._unknown else self._pieces[token]
-            if piece.startswith("##"):
+            if self._mark == SPACE:
+                piece = piece.replace(SPACE, " ")
+            elif piece.startswith("##"):
                 piece = piece[2:]
             elif text and is_spaced_letter(text[-1]) and is_spaced_letter(piece[0]):
                 text += " "
@@ -247,21 +250,23 @@ class PieceWordIds:
         return text, offsets
 
 
-def _check_wordpiece(tokenizer: Any) -> None:
-    """Refuse tokenizers whose pieces do not spell the text: a space mark would become a letter of it."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
+def _mark_of(tokenizer: Any) -> str:
+    """ "##" before continuations or "▁" for spaces; without either pieces do not spell the text, and are refused."""
+    backend, pieces = getattr(tokenizer, "backend_tokenizer", None), tokenizer.get_vocab()
     if backend is not None:
         marked = getattr(backend.model, "continuing_subword_prefix", None) == "##"
     else:
-        pieces = tokenizer.get_vocab()
         marked = hasattr(tokenizer, "wordpiece_tokenizer") or any(
             piece.startswith("##") and len(piece) > 2 for piece in pieces
         )
-    if not marked:
-        raise ValueError(
-            f"`tokenizer` must be a WordPiece tokenizer, whose pieces mark continuations with '##', got "
-            f"{type(tokenizer).__name__}. Use `WordIds` on the text before it is packed."
-        )
+    if marked:
+        return "##"
+    if any(piece.startswith(SPACE) and len(piece) > 1 for piece in pieces):
+        return SPACE
+    raise ValueError(
+        f"`tokenizer` must be a WordPiece tokenizer, whose pieces mark continuations with '##', or one whose pieces "
+        f"mark spaces with {SPACE!r}, got {type(tokenizer).__name__}. Use `WordIds` on the text before it is packed."
+    )
 
 
 def _word_of_each_character(text: str, words: Sequence[str]) -> list[int]:

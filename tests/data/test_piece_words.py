@@ -62,11 +62,22 @@ class TestTokenizers:
         add = PieceWordIds(BertTokenizerLegacy(str(tmp_path / "vocab.txt")), str.split)
         assert add({"input_ids": [VOCAB["light"], VOCAB["##s"]]})["word_ids"] == [0, 0]
 
+    def test_pieces_that_mark_spaces_are_taken(self):
+        pieces = ["<unk>", "▁", "▁学", "校", "武汉", "▁light", "s", "▁on"]
+        unigram = Tokenizer(models.Unigram([(piece, 0.0) for piece in pieces], unk_id=0))
+        texts = []
+        add = PieceWordIds(
+            PreTrainedTokenizerFast(tokenizer_object=unigram, unk_token="<unk>"),
+            lambda text: texts.append(text) or ["学校", "武汉", "lights", "on", "□"],
+        )
+        assert add({"input_ids": [2, 3, 4, 5, 6, 7, 0]})["word_ids"] == [0, 0, 1, 2, 2, 3, 4]
+        assert texts == [" 学校武汉 lights on□"]
+
     @pytest.mark.parametrize(
         "tokenizer",
         [
             PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE(vocab={"a": 0}, merges=[]))),
-            PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.Unigram([("▁a", 0.0)], unk_id=0))),
+            PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.Unigram([("a", 0.0)], unk_id=0))),
             PreTrainedTokenizerFast(
                 tokenizer_object=Tokenizer(models.WordPiece({"a": 0}, continuing_subword_prefix="@@", unk_token="a"))
             ),
