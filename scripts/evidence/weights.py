@@ -210,7 +210,7 @@ class Plain(pickle.Unpickler):
 
 def cmekg(sources: list[Path]) -> Mapping[str, Mapping[str, list[str]]]:
     """The Chinese medical graph: subject -> predicate -> objects."""
-    with tarfile.open(sources[0]) as archive:
+    with tarfile.open(sources[0], encoding="utf-8") as archive:
         name = next(member for member in archive.getnames() if member.endswith("cmekg.pkl"))
         data = archive.extractfile(name).read()
     check("cmekg", data)
