@@ -90,13 +90,13 @@ def has_kernel(states: torch.Tensor) -> bool:
 @cache
 def sums_are_whole() -> bool:
     """Whether this processor's product of int8 gives the largest sums as they are."""
-    ones = torch.full((16, 64), LEVELS, dtype=torch.int8)
-    with torch.inference_mode():
+    with torch.inference_mode(), torch.device("cpu"):  # whatever the default is
+        ones = torch.full((16, 64), LEVELS, dtype=torch.int8)
         found = qlinear(
             ones,
             1.0,
             torch.ops.onednn.qlinear_prepack(ones, None),
-            torch.ones(1),
+            torch.ones(1, dtype=torch.float32),
             torch.zeros(1, dtype=torch.int32),
             None,
         )

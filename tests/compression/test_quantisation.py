@@ -222,6 +222,15 @@ def test_the_largest_whole_numbers_have_their_sums_on_every_processor():
     """Without VNNI the kernel of int8 cuts sums of two products to 16 bits: it must not be taken there."""
     layer = layer_of(torch.full((16, 64), 0.5), mode="dynamic", requantize_output=False)
     assert_agrees(to_int8(layer)(torch.full((3, 64), 2.0)), torch.full((3, 16), 64.0), 1e-5)
+    found = sums_are_whole()
+    sums_are_whole.cache_clear()
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device("meta"):
+            assert sums_are_whole() is found
+    finally:
+        torch.set_default_dtype(default)
 
 
 @pytest.mark.parametrize(("bits", "embedding_bits", "mode"), [(2, 4, "ema"), (3, 8, "dynamic"), (4, 4, "ema")])
