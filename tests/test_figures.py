@@ -9,7 +9,7 @@ SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "figures.py"
 # Most lines of each folder. A folder that shrinks lowers its limit; one that must grow says so by raising it here.
 MOST_LINES = {
     "adapters": 1_350,
-    "cli": 14_580,
+    "cli": 14_620,
     "collators": 6_900,
     "compression": 2_100,
     "conversion": 6_300,

@@ -15,6 +15,7 @@ from ..files import read_json
 from ..hub.model_card import hub_id_of
 from ..trainers import ResumableTrainer, last_complete_checkpoint
 from ..trainers.auxiliary import PROJECTIONS_FILE, load_beside
+from .checkpoint_names import check_name
 from .console import headline, phase
 from .curves import losses_of
 from .distill_arguments import THESEUS, parse, reads_predictions, stage_arguments
@@ -25,7 +26,7 @@ from .loading import check_positions
 from .results import print_results
 from .runs import RUNS, save_trained, write_json
 from .seeded import TaskJob
-from .signature import digest_of, digest_of_files
+from .signature import content_of, digest_of, digest_of_files
 from .tasks.base import IGNORED
 from .training_summary import TrainingSummary
 
@@ -54,13 +55,22 @@ class Distill(TaskJob):
         """Refuse rows that a teacher or the student cannot take."""
         for name in self.model_args.teacher_name_or_path:
             check_positions(name, self.data_args, argument="teacher_name_or_path", **self.model_args.source)
-        if self.model_args.student_name_or_path is not None:
-            check_positions(self.model_args.student_name_or_path, self.data_args, argument="student_name_or_path")
+        args = self.model_args
+        named = {"student_name_or_path": args.student_name_or_path, "baseline_init": args.baseline_checkpoint}
+        for argument, name in named.items():
+            if name is not None:
+                check_name(argument, name)
+                check_positions(name, self.data_args, argument=argument, trust_remote_code=args.trust_remote_code)
 
     def load(self, task: Any) -> Any:
         """The task with its labels in the order of the first teacher."""
         self.pair = Pair(task, self.model_args, reads_predictions(self.training_args))
         return self.pair.task
+
+    def look(self) -> None:
+        """Make the student without a teacher once, lest a mistake in its checkpoint be told after hours."""
+        if self.model_args.baseline_checkpoint is not None:
+            self.pair.check_baseline(self.training_args.seeds[0])
 
     @property
     def tokenizer(self) -> Any:
@@ -69,6 +79,8 @@ class Distill(TaskJob):
 
     def signature(self) -> dict[str, Any]:
         more = {"stages": self.stages, "baseline_epochs": self.training_args.baseline_epochs}
+        if (start := self.model_args.baseline_checkpoint) is not None:
+            more["baseline_init"] = content_of("student_name_or_path", start)
         return super().signature() | more | (digest_of({"unlabelled": self.unlabelled}) if self.unlabelled else {})
 
     def model(self, variant: str, args: Any) -> Any:
@@ -276,6 +288,8 @@ class Distill(TaskJob):
         }
         if self.training_args.baseline:
             stages["passes over the data without the teacher"] = f"{self.at_best(ALONE).epochs_alone():g}"
+            start = self.model_args.baseline_init
+            stages["start of the student without the teacher"] = hub_id_of(start) or Path(start).name
         spent = {
             f"size and speed, {row[0]}": f"{row[1]} parameters, {row[4]} of the teacher's rows a second"
             for row in cost_rows(results)

@@ -57,10 +57,17 @@ class StudentArguments:
         """What `from_pretrained` is told of a teacher beside the name."""
         return {"revision": self.teacher_revision, "trust_remote_code": self.trust_remote_code}
 
+    @property
+    def baseline_checkpoint(self) -> str | None:
+        """The checkpoint that the student without a teacher begins with, if one is named."""
+        return None if self.baseline_init in STARTS else self.baseline_init
+
     def check(self, training: Any) -> None:
         """Refuse options of a student that what is asked for has not."""
         if self.baseline_init != "student" and not training.baseline:
-            raise ValueError(f"`baseline_init` = {self.baseline_init} goes with `baseline`, which is off.")
+            raise ValueError(
+                f"`baseline_init` = {self.baseline_init} goes with `baseline`, which is off: leave it out."
+            )
         if self.student_class != BILSTM:
             if self.student_vectors_file:
                 raise ValueError(
@@ -68,7 +75,7 @@ class StudentArguments:
                     f"{self.student_class}: other students begin with the teacher's embeddings."
                 )
             return
-        if self.baseline_init not in STARTS:
+        if self.baseline_checkpoint is not None:
             raise ValueError(
                 f"`baseline_init` must be student or none for `student_class` = {BILSTM}, which has nothing of a "
                 f"pre-trained model's, got {self.baseline_init}."

@@ -13,8 +13,9 @@ from transformers import AutoConfig, set_seed
 from ..data.word_vectors import load_word_vectors
 from ..distillation import make_student
 from .checkpoint_names import tokenizer_of
-from .distill_arguments import BILSTM, STARTS, StudentArguments
+from .distill_arguments import BILSTM, StudentArguments
 from .loading import NoTrainedHead, in_order, load_model, own_classes, set_labels, with_order_of
+from .options import naming
 
 logger = logging.getLogger(__name__)
 
@@ -72,41 +73,63 @@ class Pair:
 
     def named(self, name: str, argument: str) -> Any:
         """A checkpoint as the task's model, with a new head if its classes are others."""
-        labels, theirs = self.task.labels, own_classes(AutoConfig.from_pretrained(name))
-        options = {"num_labels": len(labels), "labels": labels, "theirs": theirs} if labels else {}
+        labels = self.task.labels
+        options: dict[str, Any] = {"trust_remote_code": self.args.trust_remote_code}
+        theirs = own_classes(AutoConfig.from_pretrained(name, **options))
+        options |= {"num_labels": len(labels), "labels": labels, "theirs": theirs} if labels else {}
         head = getattr(transformers, f"AutoModelFor{self.task.head}")
         return load_model(head, name, argument=argument, tokenizer=self.tokenizer, **options)
 
     def baseline(self, seed: int) -> Any:
         """The student without a teacher as it is before training, as `baseline_init` says."""
-        start = self.args.baseline_init
-        if start not in STARTS:
+        start = self.args.baseline_checkpoint
+        if start is not None:
             set_seed(seed)
             model = self.named(start, "baseline_init")
-            return model if self.args.student_name_or_path is not None else self.student(seed, model)
+            own, wanted = (getattr(one.config, "vocab_size", None) for one in (model, self.teachers[0]))
+            if own != wanted:
+                raise ValueError(
+                    f"`baseline_init` = {start} has a vocabulary of {own}, the teacher one of {wanted}: name a "
+                    "checkpoint of the teacher's vocabulary."
+                )
+            with naming(f"`baseline_init` = {start}"):
+                return self.student(seed, model)
         student = self.student(seed)
-        if start == "none":
+        if self.args.baseline_init == "none":
             set_seed(seed)
             student = type(student)(student.config)
         return student
 
-    def student(self, seed: int, teacher: Any = None) -> Any:
-        """A student of the first teacher as it is before training, the same for the same seed."""
+    def check_baseline(self, seed: int) -> None:
+        """Make the student without a teacher, whose turn comes late; say if it is not of the other one's size."""
+        own, other = (sum(map(torch.numel, one.parameters())) for one in (self.baseline(seed), self.student(seed)))
+        if own != other:
+            logger.warning(
+                "`baseline_init` = %s makes a student without the teacher of %d parameters, the other one has %d: for "
+                "a fair comparison name the student's sizes, or a checkpoint of its size.",
+                self.args.baseline_init,
+                own,
+                other,
+            )
+
+    def student(self, seed: int, origin: Any = None) -> Any:
+        """A student of the first teacher, or of another model, before training: the same for the same seed."""
         args = self.args
         set_seed(seed)
-        if teacher is None and args.student_name_or_path is not None:
-            model = self.named(args.student_name_or_path, "student_name_or_path")
+        if args.student_name_or_path is not None:
+            model = self.named(args.student_name_or_path, "student_name_or_path") if origin is None else origin
         elif args.student_class == BILSTM:
             model = self._bilstm()
         else:
+            origin = self.teachers[0] if origin is None else origin
             model = make_student(
-                self.teachers[0] if teacher is None else teacher,
+                origin,
                 layers=args.student_layers,
                 hidden_size=args.student_hidden_size,
                 intermediate_size=args.student_intermediate_size,
                 num_attention_heads=args.student_num_attention_heads,
                 init=_init(args.student_init),
-                model_class=args.student_class,
+                model_class=None if origin.config.model_type == args.student_class else args.student_class,
                 size=args.student_size,
             )
         if self.task.labels:

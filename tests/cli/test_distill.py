@@ -16,6 +16,8 @@ from transformers import (
     AutoTokenizer,
     BertConfig,
     BertForMaskedLM,
+    DistilBertConfig,
+    DistilBertModel,
 )
 
 from hf_ptm_ext.cli import main
@@ -423,6 +425,44 @@ def test_the_student_alone_begins_where_it_is_told(data, teacher, tmp_path, monk
     else:
         layers = AutoModel.from_pretrained(of[start]).encoder.layer
         assert all(torch.equal(alone[name], value) for name, value in layers[-1].state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        (None, "`baseline_init` = nowhere/to/be/found does not exist"),
+        ({"vocab_size": 5000}, "has a vocabulary of 5000, the teacher one of"),
+        ({"max_position_embeddings": 16}, "must not exceed the 16 positions of `baseline_init`"),
+        ({"num_hidden_layers": 1}, "start: `init` must name layers of the teacher"),
+    ],
+)
+def test_a_wrong_start_is_told_before_a_run(data, teacher, tmp_path, monkeypatch, capsys, sizes, message):  # noqa: F811
+    start = tmp_path / "start" if sizes else "nowhere/to/be/found"
+    if sizes:
+        BertForMaskedLM(BertConfig.from_pretrained(data / "bert", **sizes)).save_pretrained(start)
+    monkeypatch.setattr(Distill, "model", lambda *args: pytest.fail("a run has begun"))
+    options = {"student_init": "0,1", "stages": '{"distil": {"preset": "soft-labels"}}', "baseline_init": start}
+    distill(tmp_path / "out", teacher, data / "texts.tsv", code=2, **options)
+    assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_start_of_the_students_own_family_and_another_size(data, teacher, tmp_path, monkeypatch, caplog):  # noqa: F811
+    """A pre-trained DistilBERT beside one of the teacher; told by its content when the job goes on."""
+    began, model = [], Distill.model
+    monkeypatch.setattr(Distill, "model", lambda *args: began.append(model(*args)) or began[-1])
+    config = AutoModel.from_pretrained(teacher).config
+    sizes = {"vocab_size": config.vocab_size, "dim": 16, "hidden_dim": 16, "n_heads": 2, "n_layers": 2}
+    DistilBertModel(DistilBertConfig(**sizes)).save_pretrained(tmp_path / "start")
+    options = {"stages": '{"distil": {"preset": "soft-labels"}}', "student_class": "distilbert", "student_layers": 1}
+    job = tmp_path / "out", teacher, data / "texts.tsv"
+    distill(*job, **options, baseline_init=tmp_path / "start", max_steps=1)
+    assert (began[1].config.model_type, began[1].config.dim, began[1].config.n_layers) == ("distilbert", 16, 1)
+    assert "for a fair comparison" in caplog.text
+    assert "start of the student without the teacher" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    (tmp_path / "start").rename(tmp_path / "moved")
+    again = {**options, "max_steps": 1, "resume_from_checkpoint": "auto"}
+    distill(*job, **again, baseline_init=tmp_path / "moved")
+    distill(*job, **again, baseline_init="none", code=2)
 
 
 class Stop(BaseException):
