@@ -150,11 +150,11 @@ def test_new_pieces_are_learnt_and_pay(tmp_path):
     common = {"train_file": text, "max_seq_length": 64, "per_device_train_batch_size": 16, "learning_rate": 2e-3}
     common |= {"max_train_rows": None, "max_eval_rows": 200, "save_steps": 1000, "dropout": 0}
     sizes = "hidden_size=64,num_hidden_layers=2,num_attention_heads=2,intermediate_size=128"
-    start = {"objective": "mlm", "family": "nezha", "vocab_size": 300, "config_overrides": sizes, "max_steps": 150}
+    start = {"objective": "mlm", "family": "nezha", "vocab_size": 300, "config_overrides": sizes, "max_steps": 100}
     assert main(["pretrain", *flags(**{**common, **start, "output_dir": base})]) == 0
     for pieces in (0, 600):
         folder = tmp_path / str(pieces)
-        assert main(job(base, text, folder, **{**common, "extend_vocabulary": pieces, "max_steps": 200})) == 0
+        assert main(job(base, text, folder, **{**common, "extend_vocabulary": pieces, "max_steps": 120})) == 0
         found[pieces] = read_metrics(folder)
     assert found[600]["tokens_per_word"] < 0.8 * found[0]["tokens_per_word"]
     assert found[600]["eval_word_loss"] < found[600]["extended_word_loss"] - 0.2

@@ -51,7 +51,7 @@ def test_a_boundary_term_of_weight_zero_is_not_learnt(tmp_path):
 
 @pytest.mark.slow
 def test_chinese_whole_words_are_learnt(tmp_path):
-    metrics = learn(tmp_path / "out", "wwm_zh.yaml", "--max_steps", "250", "--max_seq_length", "64")
+    metrics = learn(tmp_path / "out", "wwm_zh.yaml", "--max_steps", "180", "--max_seq_length", "64")
     assert metrics["eval_mlm_loss"] < metrics["before_mlm_loss"] - 1.0
     assert metrics["eval_mlm_loss"] < metrics["baseline_mlm_loss"]
 
@@ -64,7 +64,7 @@ def test_ngrams_of_words_are_learnt(tmp_path, objective):
     lines = (" ".join([word, *map(str, row)]) for word, row in zip(words, np.random.randn(len(words), 8), strict=True))
     vectors.write_text("\n".join(lines), encoding="utf-8")
     more = ["--similar_words", str(vectors)] if objective == "macbert" else []
-    metrics = learn(tmp_path / "out", f"{objective}.yaml", "--max_steps", "200", "--max_seq_length", "64", *more)
+    metrics = learn(tmp_path / "out", f"{objective}.yaml", "--max_steps", "160", "--max_seq_length", "64", *more)
     assert metrics["eval_mlm_loss"] < metrics["before_mlm_loss"] - 1.0
     assert metrics["eval_mlm_loss"] < metrics["baseline_mlm_loss"]
 
