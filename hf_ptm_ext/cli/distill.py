@@ -26,7 +26,7 @@ from .loading import check_positions
 from .results import print_results
 from .runs import RUNS, save_trained, write_json
 from .seeded import TaskJob
-from .signature import content_of, digest_of, digest_of_files
+from .signature import digest_of, digest_of_files
 from .tasks.base import IGNORED
 from .training_summary import TrainingSummary
 
@@ -79,8 +79,6 @@ class Distill(TaskJob):
 
     def signature(self) -> dict[str, Any]:
         more = {"stages": self.stages, "baseline_epochs": self.training_args.baseline_epochs}
-        if (start := self.model_args.baseline_checkpoint) is not None:
-            more["baseline_init"] = content_of("student_name_or_path", start)
         return super().signature() | more | (digest_of({"unlabelled": self.unlabelled}) if self.unlabelled else {})
 
     def model(self, variant: str, args: Any) -> Any:

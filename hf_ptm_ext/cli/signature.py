@@ -24,7 +24,7 @@ FREE_ARGUMENTS = (
 )
 MODELS = (
     *("model_name_or_path", "teacher_name_or_path", "student_name_or_path", "config_name", "tokenizer_name"),
-    "augment_model",
+    *("augment_model", "baseline_init"),
 )
 # Options beside `..._file` that name files or folders.
 FILES = (

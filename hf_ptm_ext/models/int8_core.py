@@ -92,22 +92,16 @@ def sums_are_whole() -> bool:
     """Whether this processor's product of int8 gives the largest sums as they are."""
     with torch.inference_mode(), torch.device("cpu"):  # whatever the default is
         ones = torch.full((16, 64), LEVELS, dtype=torch.int8)
-        found = qlinear(
-            ones,
-            1.0,
-            torch.ops.onednn.qlinear_prepack(ones, None),
-            torch.ones(1, dtype=torch.float32),
-            torch.zeros(1, dtype=torch.int32),
-            None,
-        )
+        packed = torch.ops.onednn.qlinear_prepack(ones, None)
+        step, zero = torch.ones(1, dtype=torch.float32), torch.zeros(1, dtype=torch.int32)
+        found = qlinear(ones, 1.0, packed, step, zero, None)
     return bool((found == ones.shape[1] * LEVELS**2).all())
 
 
-def qlinear(whole: torch.Tensor, *given: Any) -> torch.Tensor:
-    """oneDNN's product of int8: inputs and their step, packed weights, their steps and zero points, the bias."""
-    step, packed, steps, zeros, bias = given
+def qlinear(whole: torch.Tensor, step: float, *weights_and_bias: Any) -> torch.Tensor:
+    """oneDNN's product of int8: inputs and their step, then packed weights, their steps and zero points, the bias."""
     op = torch.ops.onednn.qlinear_pointwise.default
-    found: torch.Tensor = op(whole, step, 0, packed, steps, zeros, bias, 1.0, 0, torch.float32, "none", [], "")
+    found: torch.Tensor = op(whole, step, 0, *weights_and_bias, 1.0, 0, torch.float32, "none", [], "")
     return found
 
 
