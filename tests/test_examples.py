@@ -89,7 +89,7 @@ def test_an_example_runs(script, models, tmp_path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=600,
     )
     assert result.returncode == 0, result.stderr[-3000:]
     assert "eval_" in result.stdout or "f1" in result.stdout

@@ -38,7 +38,7 @@ def flags(**values):
     return words
 
 
-def run_process(*words, timeout=300, **environment):
+def run_process(*words, timeout=600, **environment):
     """Run a command in its own process; returns what it printed."""
     result = subprocess.run(
         words,
@@ -54,7 +54,7 @@ def run_process(*words, timeout=300, **environment):
     return result.stdout
 
 
-def run_pretrain(folder, timeout=300, **values):
+def run_pretrain(folder, timeout=600, **values):
     """`python -m hf_ptm_ext pretrain` in its own process; returns its metrics."""
     run_process(sys.executable, "-m", "hf_ptm_ext", "pretrain", *flags(output_dir=folder, **values), timeout=timeout)
     return read_metrics(folder)

@@ -30,7 +30,7 @@ def run_jobs(hub, home, *lines, **environment):
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert process.returncode == 0, process.stderr[-3000:]

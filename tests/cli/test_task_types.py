@@ -168,7 +168,7 @@ def test_the_script_writes_both_kinds_of_rows(tmp_path):
             source.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         target = tmp_path / f"{kind}.jsonl"
         words = [sys.executable, str(script), kind, str(source), str(target), *more]
-        subprocess.run(words, check=True, cwd=ROOT, timeout=60, capture_output=True)
+        subprocess.run(words, check=True, cwd=ROOT, timeout=600, capture_output=True)
         assert Path(target).read_text(encoding="utf-8").count("\n") in (64, 160)
     assert len(list(read_tagged_words(tmp_path / "pair-tagging.jsonl", pair_column="relation"))) == 160
     assert json.loads((tmp_path / "extraction.jsonl").read_text(encoding="utf-8").splitlines()[0])["answers"]["text"]

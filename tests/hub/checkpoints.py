@@ -53,7 +53,7 @@ def write_checkpoint(folder):
     return folder
 
 
-def run_script(code, *, hidden=True, timeout=120, **environment):
+def run_script(code, *, hidden=True, timeout=600, **environment):
     """Run Python code in a fresh process, by default one that cannot import the package.
 
     Returns:

@@ -144,7 +144,7 @@ def test_verify_of_a_repository_shows_commit_and_code(environment, commits):
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=600,
         check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr

@@ -45,7 +45,7 @@ def run(script, folder, hub, **environment):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
@@ -140,7 +140,7 @@ def test_the_command_of_the_message_pushes_all_but_the_pickle(tmp_path):
             env={**os.environ, **hub.environment(tmp_path / "home")},
             check=True,
             capture_output=True,
-            timeout=120,
+            timeout=600,
         )
         assert {"config.json", "README.md"} <= set(hub.files("tester/by-hand"))
         assert not [name for name in hub.files("tester/by-hand") if re.search("training_args|optimizer|job", name)]

@@ -41,7 +41,7 @@ def pushed(tmp_path_factory):
                     cwd=ROOT,
                     capture_output=True,
                     text=True,
-                    timeout=300,
+                    timeout=600,
                     check=False,
                 )
                 assert run.returncode == 0, run.stderr[-3000:]

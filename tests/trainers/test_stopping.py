@@ -242,7 +242,7 @@ def train_until_the_worker_dies(folder, kill):
 def test_a_killed_worker_is_one_error_and_leaves_a_checkpoint(tmp_path, kill):
     call = f"train_until_the_worker_dies({str(tmp_path)!r}, {int(kill)})"
     words = [sys.executable, "-c", f"from tests.trainers.test_stopping import train_until_the_worker_dies; {call}"]
-    process = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    process = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     # A line of the log may have been cut short by it.
     told = process.stdout.partition("STOPPED ")[2]
     assert told, process.stderr
@@ -351,7 +351,7 @@ def test_ctrl_c_reaches_a_run_with_workers(tmp_path, steps):
         time.sleep(0.013 * steps)
         os.killpg(process.pid, signal.SIGINT)
         rest = process.stdout.read()
-        assert process.wait(timeout=60) == 130
+        assert process.wait(timeout=600) == 130
     finally:
         process.kill()
     assert "INTERRUPTED" in rest

@@ -232,7 +232,7 @@ def test_a_process_without_the_package(tmp_path):
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=300,
+        timeout=600,
         cwd=tmp_path,
         env={**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
     )

@@ -163,5 +163,5 @@ def test_weighted_layers_on_it_in_a_process_without_the_package(normed, tmp_path
         torch.save(model(**inputs).logits, tmp_path / "model" / "expected.pt")
         assert fresh_process.seeded_inputs(model)["input_ids"].shape == (2, 16, 50)
     script = SCRIPT.format(folder=str(tmp_path / "model"))
-    printed = run_script(script, timeout=300, HF_HOME=str(tmp_path / "home"), HF_HUB_OFFLINE="1")
+    printed = run_script(script, timeout=600, HF_HOME=str(tmp_path / "home"), HF_HUB_OFFLINE="1")
     assert float(printed.splitlines()[-1]) < 1e-6
