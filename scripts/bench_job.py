@@ -296,8 +296,8 @@ def own_step(trainer: Any, batches: list[Any], updates: int) -> float:
             if torch.cuda.is_available():
                 torch.cuda.synchronize()
             start = time.perf_counter()
-        with trainer.compute_loss_context_manager():
-            loss = model(**batches[number % len(batches)]).loss
+        with trainer.compute_loss_context_manager():  # a teacher's forward is a part of the step
+            loss = trainer.compute_loss(model, dict(batches[number % len(batches)]))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()

@@ -3,10 +3,10 @@
 import inspect
 from typing import Any
 
-# Longest packed rows of which sdpa gets a mask over all pairs of tokens, 1 MiB a row of this length and more by the
-# square. Rows of 512, attention of BERT-base forward and backward on one H200: 18 ms by sdpa, which knows dropout, 16
-# by flex_attention. Longer rows: `scripts/bench_gpu.py --attention`.
-LONGEST_DENSE_ROW = 1024
+# Longest packed rows of which sdpa gets a mask over all pairs of tokens, 256 KiB a row of this length and more by the
+# square. A step of BERT-base on one H200, rows of 1,024 without attention dropout: 49 ms by sdpa, 44 by flex_attention
+# (`scripts/bench_gpu.py --attention`).
+LONGEST_DENSE_ROW = 512
 DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout")
 
 

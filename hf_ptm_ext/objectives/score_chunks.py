@@ -166,7 +166,7 @@ class _ChunkedComparison(torch.autograd.Function):
                 own = (student[part] @ student_other[part].transpose(-1, -2)).div_(width**0.5)
                 taught = (teacher[part] @ teacher_other[part].transpose(-1, -2)).div_(teacher.shape[-1] ** 0.5)
                 value, slope = compare(own, taught, padded, weight)
-                total += value
+                total = total + value  # in place torch 2.11's compiler would lose the gradient
                 if wanted:
                     slope.div_(width**0.5)
                     gradients[0][part] = slope @ student_other[part]

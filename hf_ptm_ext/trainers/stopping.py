@@ -190,6 +190,15 @@ class GuardedUpdates(TypedTrainer):
             self._look_at_updates()
         super()._maybe_log_save_evaluate(*args, **kwargs)
 
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        """As upstream; a gradient that is 0 to the last digit is told."""
+        if logs.get("grad_norm") == 0:
+            logger.warning_once(
+                "The gradient is exactly 0, so nothing is trained: are there labels (other than -100), parameters to "
+                "train, and does the loss come of them? If `torch_compile` is on, try without."
+            )
+        super().log(logs, *args, **kwargs)
+
     def _told(self, update: WatchedUpdate) -> str:
         """Which update, micro-batch and columns it was."""
         losses, norm = update.losses.tolist(), float(update.norm)

@@ -9,7 +9,7 @@ from hf_ptm_ext.cli.attention import LONGEST_DENSE_ROW, settle_attention
 from hf_ptm_ext.cli.pretrain import Pretrain, parse
 from tests.cli.jobs import flags
 
-LONG = 4 * LONGEST_DENSE_ROW
+LONG = 8 * LONGEST_DENSE_ROW
 SIZES = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
 
 
@@ -21,7 +21,7 @@ def spanbert(dropout=0.0):
     ("model", "length", "device", "attention", "why"),
     [
         (spanbert, LONG, "cuda", "flex_attention", "packed rows of 4,096"),
-        (spanbert, LONGEST_DENSE_ROW, "cuda", "sdpa", "packed rows of 1,024"),
+        (spanbert, LONGEST_DENSE_ROW, "cuda", "sdpa", "packed rows of 512"),
         (spanbert, LONG, "cpu", "sdpa", "packed rows of 4,096 on a CPU"),
         (spanbert, None, "cuda", "sdpa", "rows are not packed"),
         (lambda: spanbert(0.1), LONG, "cuda", "sdpa", "with attention dropout 0.1; without it flex_attention"),

@@ -127,6 +127,14 @@ def test_such_an_update_can_be_left_out(tmp_path, caplog, name):
     assert "Update 2 of 4 is not finite" in caplog.text
 
 
+def test_a_gradient_of_exactly_nothing_is_told_once(tmp_path, caplog):
+    trainer = BUILDERS["plain"](tmp_path, logging_steps=1)
+    for parameter in trainer.model.parameters():
+        parameter.register_hook(torch.zeros_like)
+    trainer.train()
+    assert caplog.text.count("The gradient is exactly 0") == 1
+
+
 class Remember(TrainerCallback):
     """Keeps the weights behind every update."""
 
