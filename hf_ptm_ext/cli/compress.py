@@ -1,5 +1,6 @@
 """`hf-ptm-ext compress`: fine-tune and compress an encoder, by seeds, beside the same one uncompressed."""
 
+import copy
 import statistics
 import tempfile
 import time
@@ -18,10 +19,11 @@ from .ranges import Below1, Bits, Count, Share, Size
 from .results import print_results
 from .runs import written_aside
 
-METHODS = ("prune", "prune-after", "quantise", "quantise-after", "quantise-groups", "layers")
-PRUNE, PRUNE_AFTER, QUANTISE, AFTERWARDS, GROUPED, LAYERS = METHODS
+METHODS = ("prune", "prune-after", "quantise", "quantise-after", "quantise-groups", "layers", "layers-after")
+PRUNE, PRUNE_AFTER, QUANTISE, AFTERWARDS, GROUPED, LAYERS, LAYERS_AFTER = METHODS
 OF_WHOLE_NUMBERS = (QUANTISE, AFTERWARDS, GROUPED)
 UNCOMPRESSED = "uncompressed"
+OF_ONE_TRAINING = (PRUNE_AFTER, AFTERWARDS, LAYERS_AFTER, UNCOMPRESSED)  # which serves all of them
 BATCHES = (1, 32)
 COSTS = ("megabytes", "zeros", *(f"{kind}_{rows}" for rows in BATCHES for kind in ("ms", "speed")))
 
@@ -33,11 +35,13 @@ class CompressionArguments:
     methods: list[str] = option(
         [QUANTISE],
         "Each trained with each seed; the first one is saved. prune: magnitude pruning. quantise: Q8BERT, whole "
-        "numbers. quantise-groups: Q-BERT, few bits. prune-after, quantise-after: without training for it. layers: "
-        "LayerDrop, then fewer layers.",
+        "numbers. quantise-groups: Q-BERT, few bits. layers: LayerDrop, then fewer layers. -after: without training "
+        "for it.",
         choices=METHODS,
     )
-    sparsity: Below1 = option(0.5, "prune: share of zeros in each matrix, or in all of them together.")
+    sparsity: list[Below1] = option(
+        [0.5], "prune: share of zeros in each matrix, or in all of them together; several are compared."
+    )
     scope: str = option("matrix", "prune: where the share is.", choices=("matrix", "global"))
     schedule: str = option(
         "cubic", "prune: how the share grows while it trains.", choices=("cubic", "linear", "stepwise", "constant")
@@ -51,13 +55,29 @@ class CompressionArguments:
     embedding_bits: Bits = option(8, "quantise-groups: bits of tables of embeddings, 2 to 8.")
     groups: Size = option(128, "quantise-groups: groups of output neurons of each matrix (paper: 128).")
     layer_keep: str = option("every-other", "layers: every-other, how many, or numbers from 0 such as 0,2,5.")
-    layer_drop: Below1 = option(0.5, "layers: chance of each layer to be left out (paper: 0.2; 0.5 to keep half).")
+    layer_drop: list[Below1] = option(
+        [0.5], "layers: chance of each layer to be left out (paper: 0.2; 0.5 to keep half); several are compared."
+    )
+    baseline: bool = option(True, "Train the encoder uncompressed beside them.")
     repeats: Size = option(7, "Alternated repeats whose median time is reported.")
 
     def check(self, training: Any) -> None:
-        """Refuse methods that are named twice, and none."""
-        if len(set(self.methods)) != len(self.methods) or not self.methods:
-            raise ValueError(f"`methods` must be different ones of {', '.join(METHODS)}, got {self.methods}.")
+        """Refuse methods and shares that are named twice, and none."""
+        for name, known in (("methods", METHODS), ("sparsity", ()), ("layer_drop", ())):
+            given = getattr(self, name)
+            if len(set(given)) != len(given) or not given:
+                ones = f"different ones of {', '.join(known)}" if known else "different"
+                raise ValueError(f"`{name}` must be {ones}, got {given}.")
+
+    def variants(self) -> dict[str, tuple[str, float]]:
+        """Name -> method and its share, of every share of every method."""
+        shares = {PRUNE: self.sparsity, PRUNE_AFTER: self.sparsity, LAYERS: self.layer_drop}
+        found = {}
+        for method in self.methods:
+            given = shares.get(method, [0.0])
+            for share in given:
+                found[method if len(given) == 1 else f"{method} {share:g}"] = (method, share)
+        return {**found, UNCOMPRESSED: (UNCOMPRESSED, 0.0)} if self.baseline else found
 
 
 @dataclass
@@ -102,14 +122,18 @@ class Compress(EncoderJob):
 
     def __init__(self, model_args: Any, data_args: Any, how: CompressionArguments, training_args: Any):
         super().__init__(model_args, data_args, how, training_args)
-        self.how, self.variants = how, (*how.methods, UNCOMPRESSED)
+        self.how, self.plans = how, how.variants()
+        self.variants = tuple(self.plans)
         self.costs: dict[str, float] = {}
+        self.found: dict[
+            tuple[Any, ...], tuple[Any, dict[str, Any]]
+        ] = {}  # of variants that another's training served
 
     def look(self) -> None:
         """Refuse layers that the checkpoint has not before anything is trained."""
         from ..compression import keep_layers
 
-        if LAYERS in self.variants:
+        if {LAYERS, LAYERS_AFTER} & set(self.how.methods):
             keep_layers(self.encoder.model(), self.how.layer_keep)
 
     def model(self, variant: str, args: Any) -> Any:
@@ -117,9 +141,9 @@ class Compress(EncoderJob):
         from ..compression import prepare_fake_quant
 
         model, how = super().model(variant, args), self.how
-        if variant in (QUANTISE, GROUPED):
+        if (method := self.plans[variant][0]) in (QUANTISE, GROUPED):
             more: dict[str, Any] = {"start_step": how.start_step, "requantize_output": how.requantize_output}
-            if variant == GROUPED:
+            if method == GROUPED:
                 more |= {"bits": how.bits, "embedding_bits": how.embedding_bits, "groups": how.groups}
             prepare_fake_quant(model, ema_decay=how.ema_decay, **more)
         return model
@@ -129,20 +153,35 @@ class Compress(EncoderJob):
         from ..compression import LayerDropCallback, PruningCallback
 
         how, more = self.how, dict[str, Any]()
-        if variant == PRUNE:
-            more["callbacks"] = [PruningCallback(how.sparsity, how.scope, how.schedule, end=how.prune_end)]
-        elif variant == LAYERS:
-            more["callbacks"] = [LayerDropCallback(how.layer_drop)]
-        elif variant in (QUANTISE, GROUPED):
+        method, share = self.plans[variant]
+        if method == PRUNE:
+            more["callbacks"] = [PruningCallback(share, how.scope, how.schedule, end=how.prune_end)]
+        elif method == LAYERS:
+            more["callbacks"] = [LayerDropCallback(share)]
+        elif method in (QUANTISE, GROUPED):
             more["callbacks"] = [QuantisationBegins(how.start_step)]
         return self.plain_trainer(model, variant, args, **more)
 
     def train_and_score(self, trainer: Any, variant: str, checkpoint: str | None) -> dict[str, Any]:
-        """Train, compress, and score what comes out."""
+        """Train, compress, and score what comes out, with every other variant that differs behind its training."""
+        of_run = (trainer.args.seed, *(getattr(trainer.args, name) for name in self.training_args.points[0]))
+        if (variant, *of_run) in self.found and not self.is_kept(trainer, variant):
+            trainer.state, found = self.found[variant, *of_run]
+            return found
         with phase("training"):
             trainer.train(resume_from_checkpoint=checkpoint)
+        model = trainer.saved_model.to("cpu").eval()
+        alike = [one for one, (method, _) in self.plans.items() if method in OF_ONE_TRAINING]
+        for one in alike if variant in alike else []:
+            if one != variant:
+                found = self.compressed_scores(trainer, copy.deepcopy(model), one)
+                self.found[one, *of_run] = (copy.deepcopy(trainer.state), found)
+        return self.compressed_scores(trainer, model, variant)
+
+    def compressed_scores(self, trainer: Any, model: Any, variant: str) -> dict[str, Any]:
+        """Compress a trained model, and score it."""
         with phase("compressing"):
-            compressed = self.compressed(trainer.saved_model, variant)
+            compressed = self.compressed(model, variant)
             trainer.model = trainer.model_wrapped = compressed.to(trainer.args.device)
         found = {split: self.score(trainer, variant, split) for split in self.evaluated}
         return {split: {**scores, **self.costs} for split, scores in found.items()}
@@ -151,15 +190,15 @@ class Compress(EncoderJob):
         """What a trained model becomes, with its `costs` measured."""
         from ..compression import calibrate, keep_layers, prepare_fake_quant, prune_model, to_int8
 
-        model = model.to("cpu").eval()
-        if variant == PRUNE_AFTER:
-            prune_model(model, self.how.sparsity, self.how.scope)
-        if variant == LAYERS:
+        method, share = self.plans[variant]
+        if method == PRUNE_AFTER:
+            prune_model(model, share, self.how.scope)
+        elif method in (LAYERS, LAYERS_AFTER):
             model = keep_layers(model, self.how.layer_keep)
-        elif variant == AFTERWARDS:
+        elif method == AFTERWARDS:
             model = prepare_fake_quant(model, ema_decay=0.9, requantize_output=self.how.requantize_output)
             calibrate(model, self.batches(32, self.how.calibration_rows))
-        if variant in OF_WHOLE_NUMBERS:
+        if method in OF_WHOLE_NUMBERS:
             model = to_int8(model)
         with phase("measuring size and speed"):
             self.costs = self.measured(model)
@@ -187,7 +226,7 @@ class Compress(EncoderJob):
 
     def save(self, trainer: Any, processor: Any) -> None:
         """Save the compressed model."""
-        if self.variants[0] not in OF_WHOLE_NUMBERS:
+        if self.how.methods[0] not in OF_WHOLE_NUMBERS:
             super().save(trainer, processor)
         elif trainer.is_world_process_zero():
             from ..compression import save_int8
@@ -197,16 +236,17 @@ class Compress(EncoderJob):
                 processor.save_pretrained(partial)
 
     def introduction(self) -> str:
-        how = self.how
+        how, (method, share) = self.how, self.plans[self.variants[0]]
         said = {
-            PRUNE: f"pruned to {how.sparsity:.0%} zeros ({how.scope}, {how.schedule})",
-            PRUNE_AFTER: f"pruned to {how.sparsity:.0%} zeros after training ({how.scope})",
+            PRUNE: f"pruned to {share:.0%} zeros ({how.scope}, {how.schedule})",
+            PRUNE_AFTER: f"pruned to {share:.0%} zeros after training ({how.scope})",
             QUANTISE: "trained to compute with whole numbers (Q8BERT)",
             AFTERWARDS: "computing with whole numbers (quantised after training)",
             GROUPED: f"trained for weights of {how.bits} bits in groups (Q-BERT)",
             LAYERS: f"trained with LayerDrop and cut to fewer layers ({how.layer_keep})",
+            LAYERS_AFTER: f"cut to fewer layers after training ({how.layer_keep})",
         }
-        return f"Fine-tuned for {self.task.kind}, {said[self.variants[0]]}."
+        return f"Fine-tuned for {self.task.kind}, {said[method]}."
 
     def card(self, results: dict[str, Any]) -> dict[str, Any]:
         config = AutoConfig.from_pretrained(self.model_args.model_name_or_path, **self.model_args.source)

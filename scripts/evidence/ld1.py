@@ -38,12 +38,13 @@ def plan(lab: Lab) -> None:
     """Jobs and arms."""
     for name, folder in SETS.items():
         common = options_of(lab, folder)
-        rates = {rate: {"methods": ["layers"], "layer_drop": rate} for rate in (0.0, 0.2, 0.5)}
-        normal, *dropped = [lab.job(f"{folder}-{rate}", "compress", **common, **more) for rate, more in rates.items()]
+        normal = lab.job(f"{folder}-normal", "compress", methods=["layers-after"], **common)
         cut = lab.job(f"{folder}-cut", "finetune", layer_keep="every-other", linear_baseline=True, **common)
         lab.arm(name, "all layers", normal, "uncompressed")
-        for rate, job in zip((0.2, 0.5), dropped, strict=True):
-            lab.arm(name, f"LayerDrop {rate}, then every other layer", job)
+        for rate in (0.2, 0.5):
+            dropped = {"methods": ["layers"], "layer_drop": [rate], "baseline": False}
+            arm = f"LayerDrop {rate}, then every other layer"
+            lab.arm(name, arm, lab.job(f"{folder}-{rate}", "compress", **dropped, **common))
         lab.arm(name, "trained normally, then every other layer", normal)
         lab.arm(name, "every other layer, then fine-tuned", cut)
         lab.arm(name, "n-grams, linear", cut, "n-grams, linear")

@@ -19,13 +19,13 @@ SHARES = (0.2, 0.4, 0.6, 0.8, 0.9)
 
 def plan(lab: Lab) -> None:
     """Jobs and arms."""
+    common = options_of(lab, "cls_en_sst2")
+    after = lab.job("after", "compress", methods=["prune-after"], sparsity=list(SHARES), **common)
     for share in SHARES:
-        methods = {"methods": ["prune", "prune-after"], "sparsity": share}
-        job = lab.job(f"zeros-{share}", "compress", **methods, **options_of(lab, "cls_en_sst2"))
-        column = f"{share:.0%}"
-        lab.arm(column, "none", job, "uncompressed")
-        lab.arm(column, "gradually, while it is fine-tuned", job)
-        lab.arm(column, "at the end", job, "prune-after")
+        column, pruned = f"{share:.0%}", {"methods": ["prune"], "sparsity": [share], "baseline": False}
+        lab.arm(column, "none", after, "uncompressed")
+        lab.arm(column, "gradually, while it is fine-tuned", lab.job(f"zeros-{share}", "compress", **pruned, **common))
+        lab.arm(column, "at the end", after, f"prune-after {share}")
     lab.compare("gradually, while it is fine-tuned", "none", "at the end")
 
 

@@ -19,11 +19,12 @@ ABOUT = {
 def plan(lab: Lab) -> None:
     """Jobs and arms."""
     for name, folder in SETS.items():
-        methods = ["quantise", "quantise-after"]
-        job = lab.job(folder, "compress", methods=methods, requantize_output=True, **options_of(lab, folder))
-        lab.arm(name, "32 bits", job, "uncompressed")
-        lab.arm(name, "trained with 8 bits (Q8BERT)", job)
-        lab.arm(name, "8 bits after training", job, "quantise-after")
+        common = {"requantize_output": True, **options_of(lab, folder)}
+        after = lab.job(f"{folder}-after", "compress", methods=["quantise-after"], **common)
+        trained = lab.job(f"{folder}-trained", "compress", methods=["quantise"], baseline=False, **common)
+        lab.arm(name, "32 bits", after, "uncompressed")
+        lab.arm(name, "trained with 8 bits (Q8BERT)", trained)
+        lab.arm(name, "8 bits after training", after)
     lab.compare("trained with 8 bits (Q8BERT)", "8 bits after training", "32 bits")
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForMaskedLM
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForMaskedLM, Trainer
 
 from hf_ptm_ext.cli import main
 from hf_ptm_ext.cli.compress import METHODS, parse
@@ -80,6 +80,32 @@ def test_all_methods_beside_the_uncompressed_encoder(data, tmp_path, capsys):
     assert sum(right) / len(right) == pytest.approx(results["runs"][0]["test"]["accuracy"])
 
 
+def test_one_training_serves_what_differs_behind_it(data, tmp_path, monkeypatch):
+    trained = []
+    train = Trainer.train
+    monkeypatch.setattr(
+        Trainer, "train", lambda one, *given, **more: trained.append(one) or train(one, *given, **more)
+    )
+    methods = ["prune-after", "quantise-after", "layers-after", "prune"]
+    grid = {"validation_file": data / "texts.jsonl", "grid": "learning_rate=5e-3,1e-3"}
+    more = {**grid, "max_steps": 6, "seeds": [0, 1]}
+    assert compress(tmp_path / "out", data, methods=methods, sparsity=[0.3, 0.9], **more) == 0
+    # With each seed and rate once for all that differ behind it, as often for each share of `prune`; and to save it.
+    assert len(trained) == 4 * 3 + 1
+    results = json.loads((tmp_path / "out" / "results.json").read_text("utf-8"))
+    after, whole = ["prune-after 0.3", "prune-after 0.9", "quantise-after", "layers-after"], "uncompressed"
+    assert list(results["summary"]) == [*after, "prune 0.3", "prune 0.9", whole]
+    of_seed = {(run["variant"], run["seed"]): run for run in results["runs"]}
+    assert of_seed["prune-after 0.9", 1]["test"]["zeros"] == pytest.approx(0.9, abs=0.01)
+    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
+    assert sparsity_report(loaded)["total"]["sparsity"] == pytest.approx(0.3, abs=0.01)
+    alone = {**more, "methods": "prune-after", "sparsity": 0.3, "baseline": False}
+    assert compress(tmp_path / "alone", data, **alone) == 0
+    again = json.loads((tmp_path / "alone" / "results.json").read_text("utf-8"))["summary"]
+    assert list(again) == ["prune-after"]
+    assert again["prune-after"]["accuracy"] == results["summary"]["prune-after 0.3"]["accuracy"]
+
+
 def test_few_bits_are_few_bytes(data, tmp_path):
     values = {"methods": "quantise-groups", "max_steps": 2, "bits": 2, "embedding_bits": 4, "groups": 4}
     assert compress(tmp_path / "out", data, **values) == 0
@@ -107,6 +133,7 @@ def test_plain_checkpoints_are_saved(data, tmp_path, method):
     ("values", "message"),
     [
         ({"methods": ["prune", "prune"]}, "`methods` must be different ones of"),
+        ({"sparsity": [0.5, 0.5]}, "`sparsity` must be different, got [0.5, 0.5]."),
         ({"methods": ["prune", "layers"], "layer_keep": "0,5"}, "`layers` must be rising numbers from 0 to 1"),
         ({"start_step": 40}, "`start_step` must be below the 40 forward passes of this training, got 40."),
     ],
