@@ -45,7 +45,7 @@ def former(given: Any, dimensions: int) -> Formed:
 
     def stack(found: dict[str, torch.Tensor]) -> Any:
         each = list(found.values())
-        same = bool(each) and all(one.shape == each[0].shape for one in each)
+        same = len(each) > 0 and all(one.shape == each[0].shape for one in each)
         return torch.stack(each, dim=1) if same else found or None
 
     return stack

@@ -224,5 +224,5 @@ class Embeddings(nn.Module):
         """
         token_types = embedded_types(self.token_type_embeddings, token_type_ids, inputs_embeds)
         added = (self.position_embeddings(position_ids), token_types)
-        embeddings = inputs_embeds + added[not types_last] + added[types_last]
+        embeddings = inputs_embeds + added[0 if types_last else 1] + added[1 if types_last else 0]
         return self.dropout(self.LayerNorm(embeddings))
