@@ -127,7 +127,7 @@ def with_columns(
     def by_name(self: Any, *args: Any, **kwargs: Any) -> Any:
         if len(args) > len(names):
             raise TypeError(f"forward() takes at most {len(names)} arguments without a name, got {len(args)}.")
-        return forward(self, **dict(zip(names, args, strict=False)), **kwargs)
+        return forward(self, **dict(zip(names[: len(args)], args, strict=True)), **kwargs)
 
     bound = can_return_tuple(by_name)
     bound.__signature__ = inspect.signature(forward).replace(
