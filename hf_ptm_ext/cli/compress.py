@@ -66,7 +66,7 @@ class CompressionArguments:
         for name, known in (("methods", METHODS), ("sparsity", ()), ("layer_drop", ())):
             given = getattr(self, name)
             if len(set(given)) != len(given) or not given:
-                ones = f"different ones of {', '.join(known)}" if known else "different"
+                ones = f"different ones of {', '.join(known)}" if known else "one share or several different ones"
                 raise ValueError(f"`{name}` must be {ones}, got {given}.")
 
     def variants(self) -> dict[str, tuple[str, float]]:
@@ -76,7 +76,7 @@ class CompressionArguments:
         for method in self.methods:
             given = shares.get(method, [0.0])
             for share in given:
-                found[method if len(given) == 1 else f"{method} {share:g}"] = (method, share)
+                found[method if len(given) == 1 else f"{method} {share}"] = (method, share)
         return {**found, UNCOMPRESSED: (UNCOMPRESSED, 0.0)} if self.baseline else found
 
 
@@ -172,8 +172,8 @@ class Compress(EncoderJob):
             trainer.train(resume_from_checkpoint=checkpoint)
         model = trainer.saved_model.to("cpu").eval()
         alike = [one for one, (method, _) in self.plans.items() if method in OF_ONE_TRAINING]
-        for one in alike if variant in alike else []:
-            if one != variant:
+        for one in alike if variant in alike and not trainer.is_fsdp_enabled else []:
+            if one != variant and not self.is_kept(trainer, one):
                 found = self.compressed_scores(trainer, copy.deepcopy(model), one)
                 self.found[one, *of_run] = (copy.deepcopy(trainer.state), found)
         return self.compressed_scores(trainer, model, variant)
@@ -270,6 +270,8 @@ def cost_rows(results: dict[str, Any]) -> list[list[str]]:
     """Size and time of each variant, means over seeds."""
     rows = []
     for variant, scores in results["summary"].items():
+        if COSTS[0] not in scores:  # a linear model's
+            continue
         size, zeros, *times = [scores[name]["mean"] for name in COSTS]
         cells = [f"{one:.1f}" if place % 2 == 0 else f"{one:.2f}" for place, one in enumerate(times)]
         rows.append([variant, f"{size:.1f}", f"{100 * zeros:.0f} %", *cells])

@@ -194,8 +194,8 @@ class GuardedUpdates(TypedTrainer):
         """As upstream; a gradient that is 0 to the last digit is told."""
         if logs.get("grad_norm") == 0:
             logger.warning_once(
-                "The gradient is exactly 0, so nothing is trained: are there labels (other than -100), parameters to "
-                "train, and does the loss come of them? If `torch_compile` is on, try without."
+                "The gradient of an update is exactly 0, which trains nothing: are there labels (other than -100), "
+                "parameters to train, and does the loss come of them? If `torch_compile` is on, try without."
             )
         super().log(logs, *args, **kwargs)
 

@@ -108,8 +108,10 @@ def test_one_training_serves_what_differs_behind_it(data, tmp_path, monkeypatch)
 
 def test_few_bits_are_few_bytes(data, tmp_path):
     values = {"methods": "quantise-groups", "max_steps": 2, "bits": 2, "embedding_bits": 4, "groups": 4}
+    values["linear_baseline"] = True
     assert compress(tmp_path / "out", data, **values) == 0
     summary = json.loads((tmp_path / "out" / "results.json").read_text("utf-8"))["summary"]
+    assert summary.pop("n-grams, linear")["accuracy"]["mean"] > 0
     sizes = {name: found["megabytes"]["mean"] for name, found in summary.items()}
     assert sizes["quantise-groups"] < 0.5 * sizes["uncompressed"]
     assert "weights of 2 bits in groups" in (tmp_path / "out" / "README.md").read_text("utf-8")
@@ -133,7 +135,7 @@ def test_plain_checkpoints_are_saved(data, tmp_path, method):
     ("values", "message"),
     [
         ({"methods": ["prune", "prune"]}, "`methods` must be different ones of"),
-        ({"sparsity": [0.5, 0.5]}, "`sparsity` must be different, got [0.5, 0.5]."),
+        ({"sparsity": [0.5, 0.5]}, "`sparsity` must be one share or several different ones, got [0.5, 0.5]."),
         ({"methods": ["prune", "layers"], "layer_keep": "0,5"}, "`layers` must be rising numbers from 0 to 1"),
         ({"start_step": 40}, "`start_step` must be below the 40 forward passes of this training, got 40."),
     ],
