@@ -8,18 +8,15 @@ Random weights and tokens, nothing to download. Rounds are interleaved, so ratio
 """
 
 import argparse
-import statistics
 import sys
-import tempfile
-import time
-from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-from hf_ptm_ext import keep_layers, prepare_fake_quant, save_int8, to_int8
+from hf_ptm_ext import keep_layers, prepare_fake_quant, to_int8
 from hf_ptm_ext.compression import calibrate
+from hf_ptm_ext.compression.costs import alternated, file_bytes
 
 MINILM = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
 SHAPES = ((1, 32), (1, 128), (8, 128), (32, 128))
@@ -30,17 +27,6 @@ def batch_of(config: Any, rows: int, width: int) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(5, config.vocab_size, (rows, width), generator=generator)
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-
-
-def file_bytes(model: Any) -> int:
-    """Size of the weights on disk."""
-    with tempfile.TemporaryDirectory() as parent:
-        folder = Path(parent) / "model"
-        if any("qweight" in name for name in model.state_dict()):
-            save_int8(model, folder)
-        else:
-            model.save_pretrained(folder)
-        return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
 
 
 def variants(config: Any, with_torchao: bool) -> dict[str, Any]:
@@ -58,19 +44,6 @@ def variants(config: Any, with_torchao: bool) -> dict[str, Any]:
     return found
 
 
-@torch.inference_mode()
-def measure(models: dict[str, Any], batch: dict[str, torch.Tensor], rounds: int) -> dict[str, float]:
-    """Median seconds of a batch, rounds interleaved."""
-    times: dict[str, list[float]] = {name: [] for name in models}
-    for number in range(rounds + 1):
-        for name, model in models.items():
-            start = time.perf_counter()
-            model(**batch)
-            if number:  # the first round warms up
-                times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(values) for name, values in times.items()}
-
-
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9, help="timed rounds (default 9)")
@@ -80,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
     torch.set_num_threads(options.threads)
     config = BertConfig(num_labels=3, **MINILM)
     models = variants(config, options.torchao)
-    times = {shape: measure(models, batch_of(config, *shape), options.rounds) for shape in SHAPES}
+    times = {shape: alternated(models, batch_of(config, *shape), options.rounds) for shape in SHAPES}
     sizes = {name: file_bytes(model) for name, model in models.items()}
     print(
         f"CPU, {options.threads} threads; torch {torch.__version__}; {config.num_hidden_layers} x "

@@ -1,15 +1,11 @@
 """`hf-ptm-ext compress`: fine-tune and compress an encoder, by seeds, beside the same one uncompressed."""
 
 import copy
-import statistics
-import tempfile
-import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, TrainerCallback
+from transformers import AutoConfig
 
 from .arguments import CheckpointArguments, SeededArguments, TaskDataArguments, parse_seeded
 from .console import phase
@@ -102,21 +98,6 @@ def run(arguments: list[str]) -> int:
     return 0
 
 
-class QuantisationBegins(TrainerCallback):
-    """Refuses a training that is over before its quantisation begins: no ranges would be learnt."""
-
-    def __init__(self, start_step: int):
-        self.start_step = start_step
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Count the forward passes."""
-        passes = state.max_steps * args.gradient_accumulation_steps
-        if self.start_step >= passes:
-            raise ValueError(
-                f"`start_step` must be below the {passes} forward passes of this training, got {self.start_step}."
-            )
-
-
 class Compress(EncoderJob):
     """Fine-tuning with compression; the first method's model is saved."""
 
@@ -151,6 +132,7 @@ class Compress(EncoderJob):
     def trainer(self, model: Any, variant: str, args: Any) -> Any:
         """The Trainer of a run, with what compresses while it trains."""
         from ..compression import LayerDropCallback, PruningCallback
+        from ..compression.fake_quant import QuantisationBegins
 
         how, more = self.how, dict[str, Any]()
         method, share = self.plans[variant]
@@ -213,6 +195,7 @@ class Compress(EncoderJob):
     def measured(self, model: Any) -> dict[str, float]:
         """The numbers of `COSTS`; speed is that of the uncompressed model, timed in turns."""
         from ..compression import sparsity_report
+        from ..compression.costs import alternated, file_bytes
 
         found = {"megabytes": file_bytes(model) / 2**20, "zeros": 0.0}
         matrices = any(isinstance(one, torch.nn.Linear) for one in model.modules())
@@ -220,8 +203,8 @@ class Compress(EncoderJob):
         plain = self.encoder.model().eval()
         for rows in BATCHES:
             taken = self.batches(rows, rows)[0]
-            ours, theirs = alternated([model, plain], taken, self.how.repeats)
-            found |= {f"ms_{rows}": 1e3 * ours, f"speed_{rows}": theirs / ours}
+            seconds = alternated({"ours": model, "plain": plain}, taken, self.how.repeats)
+            found |= {f"ms_{rows}": 1e3 * seconds["ours"], f"speed_{rows}": seconds["plain"] / seconds["ours"]}
         return found
 
     def save(self, trainer: Any, processor: Any) -> None:
@@ -276,30 +259,3 @@ def cost_rows(results: dict[str, Any]) -> list[list[str]]:
         cells = [f"{one:.1f}" if place % 2 == 0 else f"{one:.2f}" for place, one in enumerate(times)]
         rows.append([variant, f"{size:.1f}", f"{100 * zeros:.0f} %", *cells])
     return rows
-
-
-def file_bytes(model: Any) -> int:
-    """Size of the weights that are written of a model."""
-    from ..compression import save_int8
-    from ..models.int8_core import Int8Module
-
-    with tempfile.TemporaryDirectory() as parent:
-        folder = Path(parent) / "model"
-        if any(isinstance(one, Int8Module) for one in model.modules()):
-            save_int8(model, folder)
-        else:
-            model.save_pretrained(folder)
-        return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-
-
-@torch.inference_mode()
-def alternated(models: list[Any], batch: dict[str, Any], repeats: int) -> list[float]:
-    """Median seconds of each model on a batch, timed in turns, so that a busy machine is busy for all."""
-    times: list[list[float]] = [[] for _ in models]
-    for number in range(repeats + 1):
-        for model, seconds in zip(models, times, strict=True):
-            start = time.perf_counter()
-            model(**batch)
-            if number:  # the first round warms up
-                seconds.append(time.perf_counter() - start)
-    return [statistics.median(seconds) for seconds in times]

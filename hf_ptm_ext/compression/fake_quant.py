@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers import TrainerCallback
 
 from ..models.int8_core import scale_of
 
@@ -309,3 +310,18 @@ def calibrate(model: Any, batches: Iterable[Mapping[str, Any]]) -> Any:
     for batch in batches:
         model(**batch)
     return model.eval()
+
+
+class QuantisationBegins(TrainerCallback):
+    """Refuses a training that is over before its quantisation begins: no ranges would be learnt."""
+
+    def __init__(self, start_step: int):
+        self.start_step = start_step
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Count the forward passes."""
+        passes = state.max_steps * args.gradient_accumulation_steps
+        if self.start_step >= passes:
+            raise ValueError(
+                f"`start_step` must be below the {passes} forward passes of this training, got {self.start_step}."
+            )
