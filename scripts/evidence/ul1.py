@@ -17,6 +17,7 @@ ABOUT = {
     "systems": ["AWD-LSTM, ULMFiT", "ULMFiT's fine-tuning"],
     "metric": "accuracy",
     "columns": "test accuracy, rows",
+    "seeds": [0, 1, 2],
     "models": (),
     "set_up": "AWD-LSTM of 400 x 1,152; 16 passes over English text of six sources, 20 over the task's "
     "texts (labels unread), 15 over the labelled rows; each arm at the better of two rates by the validation data.",
