@@ -10,11 +10,9 @@ Random weights and tokens, nothing to download. Rounds are interleaved, so ratio
 import argparse
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from peft import LoraConfig, PeftConfig, get_peft_model
@@ -22,6 +20,7 @@ from torch import nn
 from transformers import BertConfig, BertForSequenceClassification
 
 from hf_ptm_ext import HoulsbyConfig, PfeifferConfig
+from hf_ptm_ext.compression.costs import file_bytes
 
 Batch = dict[str, torch.Tensor]
 MINILM = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
@@ -98,13 +97,6 @@ def activation_bytes(model: nn.Module, batch: Batch, device: str) -> int:
     total = sum(kept.values())
     del loss
     return total
-
-
-def file_bytes(model: nn.Module) -> int:
-    """Size of the weights that `save_pretrained` writes."""
-    with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(folder)
-        return sum(path.stat().st_size for path in Path(folder).glob("*.safetensors"))
 
 
 def measure(variants: list[Variant], batch: Batch, rounds: int, device: str) -> dict[str, float]:

@@ -64,9 +64,9 @@ IMPORT_COST = """
 import json, sys, time
 import transformers
 before = set(sys.modules)
-start = time.perf_counter()
+start = time.process_time()
 import hf_ptm_ext
-seconds = time.perf_counter() - start
+seconds = time.process_time() - start
 print(json.dumps({"seconds": seconds, "new": sorted(set(sys.modules) - before)}))
 """
 

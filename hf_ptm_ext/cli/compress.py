@@ -106,9 +106,8 @@ class Compress(EncoderJob):
         self.how, self.plans = how, how.variants()
         self.variants = tuple(self.plans)
         self.costs: dict[str, float] = {}
-        self.found: dict[
-            tuple[Any, ...], tuple[Any, dict[str, Any]]
-        ] = {}  # of variants that another's training served
+        # Of variants that another's training served, the Trainer's state and scores.
+        self.found: dict[tuple[Any, ...], tuple[Any, dict[str, Any]]] = {}
 
     def look(self) -> None:
         """Refuse layers that the checkpoint has not before anything is trained."""
